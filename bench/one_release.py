@@ -61,7 +61,7 @@ def queries() -> Iterator[tuple[str, Any]]:
 
 def lattice_of(records: Any, statistic: Any) -> Any:
     """The grid of a release with little noise."""
-    return found("lattice_for", "privacy.noise.lattice", "privrl.privacy")(
+    return found("choose_lattice", "privacy.noise.lattice", "privrl.privacy")(
         parameter=0.1,
         sensitivity=statistic.l2("replace-one"),
         norm=statistic.l2("add-remove"),

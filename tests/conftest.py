@@ -134,5 +134,5 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Releases that do not depend on the sums: two worlds are compared given that all releases agree."""
     from privrl.privacy.trust.exact_channels import ExactChannel
 
-    noisy = ExactChannel.noisy
-    monkeypatch.setattr(ExactChannel, "noisy", lambda self, encoded, key: noisy(self, 0 * encoded, key))
+    noisy = ExactChannel.add_noise
+    monkeypatch.setattr(ExactChannel, "add_noise", lambda self, encoded, key: noisy(self, 0 * encoded, key))

@@ -62,8 +62,8 @@ NOISE = (
     Mutation(
         "noise on the lattice halved",
         "privacy/noise/lattice.py",
-        "noise = math.ceil(units / parameter * (1.0 + _MARGIN))",
-        "noise = math.ceil(units / parameter / 2)",
+        "noise = math.ceil(steps / parameter * (1.0 + _MARGIN))",
+        "noise = math.ceil(steps / parameter / 2)",
         "privacy/test_lattice.py::test_the_grid_is_fine_and_the_noise_is_enough",
     ),
     Mutation(
@@ -90,8 +90,8 @@ NOISE = (
     Mutation(
         "noise of running sums halved",
         "privacy/trust/channels.py",
-        "Release(running + noise.scaled(white), distribution)",
-        "Release(running + noise.scaled(white) / 2, distribution)",
+        "Release(running + noise.from_white(white), distribution)",
+        "Release(running + noise.from_white(white) / 2, distribution)",
         "privacy/test_channels.py::test_running_sums_have_the_error_they_say",
     ),
     Mutation(

@@ -331,10 +331,10 @@ def test_an_interrupted_plan_sums_no_block_twice():
 
     def encodings(interrupts):
         seen, left = [], [interrupts]
-        exact, plan = ExactChannel.noisy, live_plans._next_plan
+        exact, plan = ExactChannel.add_noise, live_plans._next_plan
         with pytest.MonkeyPatch.context() as patch, privrl.ReleaseStore.in_memory() as store:
             heard = lambda self, encoded, key: seen.append(encoded) or exact(self, encoded, key)  # noqa: E731
-            patch.setattr(ExactChannel, "noisy", heard)
+            patch.setattr(ExactChannel, "add_noise", heard)
 
             def interrupted(learner, state, *known):
                 if known[-2] > 0 and left[0]:

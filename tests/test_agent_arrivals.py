@@ -78,7 +78,7 @@ class Expected:
         for number, record in self.counted.items():
             plan = self.arrivals[number][2]
             block = int(np.searchsorted(ENDS, number, side="right"))
-            found[block, plan] = found.get((block, plan), 0) + agent._plans.units(alone(record), plan)[0][0]
+            found[block, plan] = found.get((block, plan), 0) + agent._plans.to_steps(alone(record), plan)[0][0]
         return found
 
 
@@ -190,7 +190,7 @@ def test_a_longer_stay_moves_nobody_else(tmp_path, blind, other_end):
     assert np.linalg.norm(moved.astype(float)) * lattice.granularity <= lattice.sensitivity
     late = other_end is None or other_end >= 11.0  # block 0 closes ten seconds after the arrival of person 1
     with privrl.ReleaseStore(tmp_path / "alone.db") as store:
-        only = live(store, Clock())._plans.units(alone(some(0)), 0)[0][0]
+        only = live(store, Clock())._plans.to_steps(alone(some(0)), 0)[0][0]
     assert np.array_equal(two[0, 0], only) is late
 
 
@@ -204,7 +204,7 @@ def test_late_again_and_counted_records_are_answered_alike(store, clock):
     assert agent.count_records([anna, ben], jax.tree.map(lambda *x: np.stack(x), some(3), some(2))) == [True, True]
     assert agent.begin_episode("ben") == ben  # and there is no second place for whoever came too late
     assert agent.num_arrived == 2
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.to_steps(alone(some(0)), 0)[0][0])
     public = [name for name in dir(agent) if not name.startswith("_")]
     assert sorted(public) == [
         "act", "begin_episode", "begin_episodes", "certificate", "count_records", "deadline", "end_episode",
@@ -221,7 +221,7 @@ def test_a_block_closes_on_time_even_if_nobody_called(store, clock):
     clock.time = 10 * PATIENCE
     agent.end_episode(ben, some(1))
     assert agent._plans.closed == 1
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.to_steps(alone(some(0)), 0)[0][0])
 
 
 def test_everybody_has_finished_and_the_block_waits_all_the_same(store, clock):
@@ -281,7 +281,7 @@ def test_a_clock_that_is_set_back_opens_nothing(store, clock):
     clock.time = 0.0
     other = live(store, clock)
     other.end_episode(ben, some(1))
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.to_steps(alone(some(0)), 0)[0][0])
     assert other.begin_episode("dora").plan == 1
     places = [json.loads(kept)["time"] for kept in store.places("people", range(4)).values()]
     assert places == sorted(places)
@@ -335,7 +335,7 @@ def test_what_is_no_ticket_is_refused(store, clock, forged):
         ValueError, match="1 of 2 records were not counted, the first at position 1: a record comes with"
     ):
         agent.end_episodes([(good, some(0)), (forged, some(1))])
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(0)), 0)[0][0])
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.to_steps(alone(some(0)), 0)[0][0])
 
 
 def test_a_record_that_cannot_be_read_keeps_nobody_else_out(store, clock):
@@ -344,7 +344,7 @@ def test_a_record_that_cannot_be_read_keeps_nobody_else_out(store, clock):
     short = Trajectory(jnp.zeros(2, int), jnp.zeros(2, int), jnp.zeros(2), jnp.zeros(2, int), jnp.asarray(2))
     with pytest.raises(ValueError, match="1 of 2 records were not counted, the first at position 0"):
         agent.end_episodes([(anna, short), (ben, some(1))])
-    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.units(alone(some(1)), 0)[0][0])
+    np.testing.assert_array_equal(store.total("block 0, plan 0"), agent._plans.to_steps(alone(some(1)), 0)[0][0])
 
 
 @pytest.mark.parametrize("point", ["arrive:begun", "arrive:written", "arrive:committed"])

@@ -47,10 +47,10 @@ def test_a_batch_has_the_whole_numbers_of_one_by_one(name):
         plans = live(store, name)._plans
         people = records(300)
         person = lambda i: alone(jax.tree.map(lambda x: x[i], people))  # noqa: E731
-        single = np.concatenate([plans.units(person(i), 0)[0] for i in range(300)])
+        single = np.concatenate([plans.to_steps(person(i), 0)[0] for i in range(300)])
         assert np.unique(single, axis=0).shape[0] > 50
         for number in (1, 2, 8, 9, 64, 200, 256, 300):
-            units, fine = plans.units(jax.tree.map(lambda x: x[:number], people), 0)  # noqa: B023
+            units, fine = plans.to_steps(jax.tree.map(lambda x: x[:number], people), 0)  # noqa: B023
             assert fine.all()
             np.testing.assert_array_equal(units, single[:number])
 
@@ -66,7 +66,7 @@ def test_everybody_is_computed_by_one_program(monkeypatch):
     with ReleaseStore.in_memory() as store:
         plans = live(store, "UCBVI")._plans
         for number in (1, 2, 9, 65, 300):
-            plans.units(records(number), 0)
+            plans.to_steps(records(number), 0)
     assert lengths == {BATCH}
 
 

@@ -78,7 +78,7 @@ def test_a_mixed_block_is_summed_as_its_learner_can_read_it(tmp_path, learner):
         assert agent.policy is not None
         assert agent._plans.closed == mixed + 1
         units = [
-            agent._plans.units(alone(record), ticket.plan)[0][0]
+            agent._plans.to_steps(alone(record), ticket.plan)[0][0]
             for ticket, record in zip(tickets, records, strict=True)
         ]
         counting = units[first:last] if learner.one_plan_per_block else units[first : last + 1]

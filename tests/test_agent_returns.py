@@ -36,7 +36,7 @@ def added_up(agent, block):
 
 
 def units(agent, record, plan=0):
-    return agent._plans.units(alone(record), plan)[0][0]
+    return agent._plans.to_steps(alone(record), plan)[0][0]
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ from privrl.privacy.accounting.certificate import Certificate, cost_of
 from privrl.privacy.accounting.composition import calibrate, epsilon_of
 from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.gdp import gdp_mu
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
 from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.store.errors import BurntError
@@ -98,7 +98,7 @@ def test_seeded_noise_has_the_same_distribution():
     scores = jnp.asarray([1.0, 0.0, 2.5])
     white = jax.random.laplace(jax.random.key(3), (draws, 3))
     found = (
-        np.bincount(np.asarray(jax.vmap(lambda w: jnp.argmax(scores + distribution.scaled(w)))(white)), minlength=3)
+        np.bincount(np.asarray(jax.vmap(lambda w: jnp.argmax(scores + distribution.from_white(w)))(white)), minlength=3)
         / draws
     )
     assert np.abs(found - probabilities(np.asarray(scores), 2.0)).max() < 4 * math.sqrt(0.25 / draws)
@@ -206,8 +206,8 @@ class TestScores:
         records, scores = case.records(), case.statistic
         x = Asked("choice", scores).answers(records)
         norm, spread = scores.l1("add-remove"), scores.spread("replace-one")
-        lattice = lattice_for(parameter=0.5, sensitivity=spread, norm=norm, filled=2, kind="l1")
-        units = Asked("choice", scores).units(records, lattice) * lattice.granularity
+        lattice = choose_lattice(parameter=0.5, sensitivity=spread, norm=norm, filled=2, kind="l1")
+        units = Asked("choice", scores).to_steps(records, lattice) * lattice.granularity
         for values, bound in ((x, spread * (1 + 1e-12)), (units, lattice.sensitivity)):
             d = values[:, None] - values[None, :]
             assert (d.max(axis=-1) - d.min(axis=-1)).max() <= bound

@@ -54,7 +54,9 @@ def test_a_second_fit_reads_what_the_first_released(tmp_path, recipe, monkeypatc
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted(recipe, store)
         before = store.shown()
-    monkeypatch.setattr(privrl.privacy.noise.lattice.Lattice, "noisy", lambda *_: pytest.fail("noise was drawn again"))
+    monkeypatch.setattr(
+        privrl.privacy.noise.lattice.Lattice, "add_noise", lambda *_: pytest.fail("noise was drawn again")
+    )
     with ReleaseStore(tmp_path / "s.db") as store:
         again = fitted(recipe, store)
         assert store.shown() == before
@@ -124,11 +126,11 @@ def test_a_release_is_read_on_the_lattice_it_was_written_on(tmp_path):
         kept.granularity, kept.norm, 2 * kept.sensitivity, kept.noise, kept.kind
     )
     with ReleaseStore(tmp_path / "s.db") as store, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(privrl.privacy.trust.curator, "lattice_for", lambda **_: half)
+        patch.setattr(privrl.privacy.trust.curator, "choose_lattice", lambda **_: half)
         again = fitted("dp-apvi", store)  # both releases have this sensitivity here
         np.testing.assert_array_equal(again.policy.probabilities, first.policy.probabilities)
         assert again.certificate == first.certificate
-        patch.setattr(privrl.privacy.trust.curator, "lattice_for", lambda **_: other)
+        patch.setattr(privrl.privacy.trust.curator, "choose_lattice", lambda **_: other)
         with pytest.raises(ValueError, match="`visits/0` was reserved with less noise, or for another sensitivity"):
             fitted("dp-apvi", store)
 

@@ -26,7 +26,7 @@ from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.exported_policy import ExportedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Feature
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
 from privrl.recipes.all_recipes import get
 from privrl.reports.folder_page import render_folder
 from privrl.statistics.off_policy import Gains, Unsupported, Weights
@@ -232,7 +232,9 @@ def test_streamed_sums_are_those_in_memory(policy: AssistedMeasuredPolicy, tmp_p
     sums = (Weights(policy), Unsupported(policy), Gains(policy, jnp.asarray(0.5)), PracticeTable(policy, 5, 4.0, True))
     for statistic in (*sums, PracticeResiduals(policy, policy.value_feature, False)):
         norm = statistic.l2("add-remove")
-        lattice = lattice_for(parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2")
+        lattice = choose_lattice(
+            parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2"
+        )
         data = read_parquet(path, **columns, features=WORLD.columns, horizon=4, num_actions=5, batch_rows=7)
         whole = Records(people).total(statistic, None, lattice)
         np.testing.assert_array_equal(Records(data).total(statistic, None, lattice), whole)

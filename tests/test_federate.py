@@ -226,7 +226,7 @@ def test_late_reports_are_read_with_the_plan_they_answered():
     message = told(late, 99)
     server.absorb(message)
     counted = server._store.total("block 2")
-    expected = server._reports["transitions"].units(message.parts[0], late.plan, late.ticket.number)
+    expected = server._reports["transitions"].to_steps(message.parts[0], late.plan, late.ticket.number)
     assert expected.any()
     np.testing.assert_array_equal(counted, expected)
 
@@ -350,7 +350,7 @@ def test_servers_side_by_side_share_one_study(tmp_path, handles):
         with pytest.raises(MessageError, match="All 60"):
             servers[0].absorb(message)
     reports = servers[0]._reports["transitions"]
-    expected = sum(reports.units(m.parts[0], plan, m.ticket.number) for m, plan in kept.values())
+    expected = sum(reports.to_steps(m.parts[0], plan, m.ticket.number) for m, plan in kept.values())
     for server in (*servers, serve(num_users, store=stores[0], learner=learner)):
         assert len(server._plans) > 5
         assert server.num_reports == num_users
@@ -437,7 +437,7 @@ def test_a_restart_costs_the_same_whatever_the_number_of_reports(tmp_path):
     with ReleaseStore(tmp_path / "s.db") as store:
         server = privrl.Server(learner, LOCAL, num_users=60_000, store=store)
         reports, plan = server._reports["transitions"], server._plans[0]
-        rows = np.stack([reports.units(np.array([i % 4]), plan, i) for i in range(100)])
+        rows = np.stack([reports.to_steps(np.array([i % 4]), plan, i) for i in range(100)])
         costs = []
         for first, copies in ((0, 1), (100, 200)):
             keys = [str(first + i) for i in range(100 * copies)]

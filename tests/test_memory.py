@@ -8,7 +8,7 @@ from contract import tiny_data, tiny_world
 import privrl
 from privrl.mdp.features import OneHotFeatures
 from privrl.privacy.noise.arithmetic import Floating
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
 from privrl.privacy.trust.channels import noise_of
 from privrl.statistics.counts import VisitCounts
 from privrl.statistics.moments import Gram
@@ -48,7 +48,7 @@ def test_sums_a_few_rows_at_a_time_are_the_same_to_the_last_unit(monkeypatch: py
     data = tiny_data(ENV)
     records = people.Records(data)
     statistic = Gram(OneHotFeatures(3, 2), jnp.asarray(1))
-    lattice = lattice_for(parameter=1.0, sensitivity=2.0, norm=1.0, filled=4, kind="l2")
+    lattice = choose_lattice(parameter=1.0, sensitivity=2.0, norm=1.0, filled=4, kind="l2")
     whole = records.total(statistic, None, lattice)
     monkeypatch.setattr(row_sums, "LANES", 1)
     for entries in (1, 36, 72, 150):

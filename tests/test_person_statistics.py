@@ -18,8 +18,8 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.noise.arithmetic import Floating
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
+from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.statistics.counts import VisitCounts
 from privrl.studies.offline.curated_records import Records
 
@@ -108,7 +108,7 @@ def test_a_persons_episodes_stay_together_however_the_table_is_read(tmp_path, ba
     data = read(table(tmp_path / "t.parquet"), batch_rows=batch_rows)
     whole = expected(read(tmp_path / "t.parquet"))
     np.testing.assert_allclose(Records(data).total(Returns(), None, FLOATING), whole, rtol=1e-12)
-    lattice = lattice_for(parameter=1.0, sensitivity=13.0, norm=13.0, filled=4, kind="l2")
+    lattice = choose_lattice(parameter=1.0, sensitivity=13.0, norm=13.0, filled=4, kind="l2")
     units = Records(data).total(Returns(), None, lattice)
     np.testing.assert_allclose(units * lattice.granularity, whole, atol=30 * lattice.granularity)
 
@@ -125,9 +125,9 @@ def test_groups_take_people_with_all_their_episodes(tmp_path):
 def test_people_are_drawn_whole(tmp_path):
     """Poisson sampling draws people, not episodes, and is not refused where people have several."""
     data = read(table(tmp_path / "t.parquet"), batch_rows=9)
-    coins = Coins(bytes(32), 0.4)
+    coins = PoissonSample(bytes(32), 0.4)
     drawn = Records(data).total(Returns(), coins, FLOATING)
-    alone = Records(data).part(coins.marks(0, data.num_units)).total(Returns(), None, FLOATING)
+    alone = Records(data).part(coins.draws(0, data.num_units)).total(Returns(), None, FLOATING)
     np.testing.assert_allclose(drawn, alone, rtol=1e-12)
     privrl.fit(data, Once(sampling=0.4), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0))
 
@@ -162,6 +162,6 @@ def test_rows_of_a_person_are_not_summed_one_by_one(tmp_path):
     statistic = Clipped(3, 2, H, "pooled")
     total = np.asarray(Records(data).total(statistic, None, FLOATING))
     assert np.linalg.norm(total) <= data.num_units
-    lattice = lattice_for(parameter=1.0, sensitivity=2.0, norm=1.0, filled=6, kind="l2")
+    lattice = choose_lattice(parameter=1.0, sensitivity=2.0, norm=1.0, filled=6, kind="l2")
     units = Records(data).total(statistic, None, lattice)
     np.testing.assert_allclose(units * lattice.granularity, total, atol=30 * lattice.granularity)

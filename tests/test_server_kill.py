@@ -116,7 +116,7 @@ def check_books(path, num_users, acknowledged, sent):
         expected = np.zeros(reports.length, np.int64)
         for ticket in acknowledged:
             message = Message.from_bytes(sent[ticket])
-            expected += reports.units(message.parts[0], server._plans[message.ticket.plan], ticket)
+            expected += reports.to_steps(message.parts[0], server._plans[message.ticket.plan], ticket)
         blocks = [store.total(f"block {t}") for t in range(len(server._plans._ends) - 1)]
         np.testing.assert_array_equal(sum(total for total in blocks if total is not None), expected)
         for one, two in zip(server._plans._plans, again._plans._plans, strict=True):

@@ -23,8 +23,8 @@ from privrl.executors.executor import AbstractExecutor, InProcess
 from privrl.executors.processes import Processes
 from privrl.mdp.features import OneHotFeatures
 from privrl.privacy.noise import sources
-from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
+from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.trust.channels import sensitivity_of
 from privrl.recipes.all_recipes import get
@@ -130,7 +130,7 @@ QUICK = {"FeatureReturns"}
 def fine(statistic: Any) -> Any:
     """A lattice so fine that a last bit shows."""
     distance = sensitivity_of(statistic, "gaussian", "add-remove")
-    return lattice_for(parameter=2.0**14, sensitivity=distance, norm=distance, filled=100, kind="l2")
+    return choose_lattice(parameter=2.0**14, sensitivity=distance, norm=distance, filled=100, kind="l2")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_sums_are_those_of_one_process(folder: Path, name: str, case: Any) -> No
         **(TABLE | {"horizon": H, "num_states": S, "num_actions": A, "max_episodes_per_unit": 2, "seed": 7} | measured),
     )
     grid = fine(case.statistic)
-    for coins in (None, Coins(bytes(range(32)), 0.6)):
+    for coins in (None, PoissonSample(bytes(range(32)), 0.6)):
         expected = Records(data).total(case.statistic, coins, grid)
         assert np.abs(expected).max() > 2**30 or not np.any(expected)
         for size in (1, 60):
@@ -161,7 +161,7 @@ def test_groups_are_those_of_one_process(folder: Path) -> None:
     apart = ShardedRecords.of(Records(parts), parts).groups(bytes(32), "groups", edges)
     for found, expected in zip(apart, whole.groups(bytes(32), "groups", edges), strict=True):
         assert found.num_units == expected.num_units
-        for coins in (None, Coins(bytes(32), 0.5)):
+        for coins in (None, PoissonSample(bytes(32), 0.5)):
             np.testing.assert_array_equal(found.total(statistic, coins, grid), expected.total(statistic, coins, grid))
 
 

@@ -27,7 +27,7 @@ from privrl.data.schema.table_schema import Bounds
 from privrl.data.tables.part import Part
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import Trajectory
-from privrl.privacy.noise.lattice import Lattice, lattice_for
+from privrl.privacy.noise.lattice import Lattice, choose_lattice
 from privrl.statistics.counts import RewardSums, TransitionCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount
@@ -199,7 +199,7 @@ def queries() -> tuple[AbstractStatistic, ...]:
 
 def lattice(statistic: AbstractStatistic) -> Lattice:
     norms = {"sensitivity": statistic.l2("replace-one"), "norm": statistic.l2("add-remove")}
-    return lattice_for(parameter=0.1, **norms, filled=10, kind="l2")
+    return choose_lattice(parameter=0.1, **norms, filled=10, kind="l2")
 
 
 def one_by_one(data: AbstractDataset, statistic: AbstractStatistic) -> np.ndarray:

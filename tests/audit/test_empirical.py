@@ -104,8 +104,8 @@ def test_losses_within_two_percent(name):
 
 
 def test_halved_noise_is_caught_at_a_curator(monkeypatch):
-    scaled = GaussianNoise.scaled
-    monkeypatch.setattr(GaussianNoise, "scaled", lambda self, white: scaled(self, white) / 2)
+    scaled = GaussianNoise.from_white
+    monkeypatch.setattr(GaussianNoise, "from_white", lambda self, white: scaled(self, white) / 2)
     report = audited(recipes["dp-apvi"], trials=20_000)
     assert report.broken and report.epsilon_lower > 1.2
 
@@ -328,7 +328,7 @@ def test_the_shipped_coins_of_poisson_sampling_are_fair():
 
     class Crowd(_Person):
         def total(self, statistic, included, arithmetic):
-            self.drawn = included.marks(0, 200_000)
+            self.drawn = included.draws(0, 200_000)
             return jnp.zeros(statistic.shape)
 
     learner = QLearning(OneHotFeatures(2, 2), 2, 1000, batch=30, steps=1)

@@ -43,8 +43,8 @@ def test_a_private_fit_is_not_accused(adjacency):
 
 
 def test_too_little_noise_is_caught(monkeypatch):
-    scaled = GaussianNoise.scaled
-    monkeypatch.setattr(GaussianNoise, "scaled", lambda self, white: scaled(self, white) / 50)
+    scaled = GaussianNoise.from_white
+    monkeypatch.setattr(GaussianNoise, "from_white", lambda self, white: scaled(self, white) / 50)
     private = privrl.Central(epsilon=1.0, delta=1e-5)
     report = one_run(table(), LEARNER, private, canaries=120, key=jax.random.key(3), confidence=0.999)
     assert report.broken and report.epsilon_lower > 1.5

@@ -40,7 +40,7 @@ def fitted(
     in_pass: Callable[[int], None] = lambda number: None,
 ) -> Any:
     """The policy; every draw of noise adds a line to `draws`, and `in_pass` is told whenever a pass begins."""
-    shipped = System.randomness, Lattice.noisy
+    shipped = System.randomness, Lattice.add_noise
 
     def noisy(self: Lattice, *args: Any) -> Any:
         with draws.open("a") as file:
@@ -55,7 +55,7 @@ def fitted(
             passes += 1
             in_pass(passes)
 
-    System.randomness, Lattice.noisy = _randomness, noisy  # type: ignore[method-assign, assignment]
+    System.randomness, Lattice.add_noise = _randomness, noisy  # type: ignore[method-assign, assignment]
     try:
         data: Any = opened(table, max_episodes_per_unit=1)
         if executor is not None:
@@ -65,7 +65,7 @@ def fitted(
         with privrl.ReleaseStore(store) as kept:
             return privrl.fit(data, LEARNER, PRIVATE, store=kept)
     finally:
-        System.randomness, Lattice.noisy = shipped  # type: ignore[method-assign]
+        System.randomness, Lattice.add_noise = shipped  # type: ignore[method-assign]
         if executor is not None:
             executor.watch = None
 

@@ -30,7 +30,7 @@ from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import Trajectory
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
 from privrl.recipes.all_recipes import recipes
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.norms import PersonNorms
@@ -272,7 +272,7 @@ def test_streamed_sums_are_the_sums(people):
     """In whole numbers, whatever the size of the pieces in which people come; see also `test_shards.py`."""
     statistic = ActionGrams(QuadraticFeatures.unscaled(WORLD.columns), 5, jnp.asarray(2.0))
     norm = statistic.l2("add-remove")
-    lattice = lattice_for(parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2")
+    lattice = choose_lattice(parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2")
     rows = jax.tree.map(lambda x: np.asarray(x)[:50], stays(50))
     whole = None
     for size in (1, 7, 4096):
@@ -298,7 +298,9 @@ def test_all_sums_from_parquet_are_the_sums(tmp_path):
     sums = (ColumnShares(WORLD.columns), ActionGrams(*of), FeatureReturns(*of, rewarding), errors)
     for statistic in (*sums, PersonNorms(errors, 1e-3, 9.0)):
         norm = statistic.l2("add-remove")
-        lattice = lattice_for(parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2")
+        lattice = choose_lattice(
+            parameter=0.1, sensitivity=statistic.l2("replace-one"), norm=norm, filled=10, kind="l2"
+        )
         whole = Records(table(rows)).total(statistic, None, lattice)
         for size in (1, 7, 4096):
             data = read_parquet(path, **columns, features=WORLD.columns, horizon=4, num_actions=5, batch_rows=size)

@@ -16,8 +16,8 @@ from privrl.learners.gradient.approximators import LinearQ, NetworkQ, TabularQ
 from privrl.learners.gradient.q_learning import QLearning
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.privacy.noise.arithmetic import Floating
-from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.distributions import GaussianNoise
+from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.recipes.all_recipes import get
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
 from privrl.studies.offline.curated_records import Records
@@ -140,8 +140,8 @@ def test_drawn_episodes_are_summed_and_no_others():
     """Several blocks, several batches of drawn episodes: the sum over exactly those whose coin says so."""
     env = tiny_world()
     whole = tiny_data(env, episodes=2600)
-    sample = Coins(bytes(range(32)), 0.9)
-    coins = sample.marks(0, 2600)
+    sample = PoissonSample(bytes(range(32)), 0.9)
+    coins = sample.draws(0, 2600)
     statistic = ParameterGradient(jnp.ones((S, A)), H, 0.3, slopes=random_features().table)
 
     class Pieces(type(whole)):  # the same episodes in blocks of 700
@@ -160,7 +160,7 @@ def test_drawn_episodes_are_summed_and_no_others():
     counted = Records(pieces).total(EpisodeCount(), sample, exactly)
     assert float(counted) == coins.sum() < 2600
     later = Records(pieces, first=1300).total(EpisodeCount(), sample, exactly)  # a shard after others
-    assert float(later) == sample.marks(1300, 2600).sum()
+    assert float(later) == sample.draws(1300, 2600).sum()
 
 
 def test_no_step_compiles_again(monkeypatch):

@@ -211,7 +211,7 @@ def test_one_message_goes_from_client_to_server(tmp_path):
     (declared,) = learner.declare(1)
     scale = declared.statistic.l2("replace-one") / gdp_mu(8.0, 1e-5)
     reports = local.channel(declared, local.calibrate((declared,))).reports()
-    sent, _ = reports.totals(reports.units(message.parts[0], broadcast.plan, broadcast.ticket.number))
+    sent, _ = reports.totals(reports.to_steps(message.parts[0], broadcast.plan, broadcast.ticket.number))
     noise = np.asarray(sent - declared.statistic.contribution(record, broadcast.plan)) / scale
     n = noise.size
     assert abs((noise**2).sum() - n) < 4.5 * math.sqrt(2 * n)  # chi-squared

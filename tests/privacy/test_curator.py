@@ -47,7 +47,7 @@ class Crowd(AbstractPeople):
     def total(self, statistic, included, arithmetic):
         self.looks += 1
         if included is not None:
-            self.shares.append(included.marks(0, 20_000).mean())
+            self.shares.append(included.draws(0, 20_000).mean())
         return arithmetic.zeros(statistic)
 
     def filled(self, statistic):

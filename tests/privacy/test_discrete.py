@@ -16,7 +16,7 @@ from privacy import canonne
 from scipy import integrate, stats
 
 from privrl.privacy.noise import discrete as _discrete
-from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace, falls, lie_threshold, select
+from privrl.privacy.noise.discrete import discrete_gaussian, discrete_laplace, draw_bernoulli_exp, lie_threshold, select
 from privrl.privacy.noise.random_words import Words, quotient
 
 KEY = bytes(range(32))
@@ -428,8 +428,8 @@ def test_rounding_a_gaussian_gives_the_discrete_gaussian(s: float, t: float) -> 
 def test_a_coin_is_the_product_of_smaller_ones_and_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before, a coin of exponent 1e6 took .4 s, and one of 1e12 wrote down a number of 4e11 digits."""
     words, tosses = Words(bytes(32)), 4000
-    assert not any(falls(words, Fraction(10) ** size) for size in (3, 6, 12, 18))
+    assert not any(draw_bernoulli_exp(words, Fraction(10) ** size) for size in (3, 6, 12, 18))
     for most in (Fraction(64), Fraction(1, 3)):
         monkeypatch.setattr(_discrete, "_MOST", most)
-        heads = sum(falls(words, Fraction(7, 10)) for _ in range(tosses))
+        heads = sum(draw_bernoulli_exp(words, Fraction(7, 10)) for _ in range(tosses))
         assert stats.binomtest(heads, tosses, math.exp(-0.7)).pvalue > 1e-4

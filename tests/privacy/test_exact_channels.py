@@ -69,7 +69,7 @@ def test_releases_are_those_of_the_compiled_channel(kind):
         block = sum(stream.term(jnp.asarray(p), None) for p in people)
         fold = jax.random.fold_in(key, t)
         kept, exact = stream.publish(
-            kept, lambda block=block: block, t, lambda encoded, fold=fold: stream.noisy(encoded(), fold)
+            kept, lambda block=block: block, t, lambda encoded, fold=fold: stream.add_noise(encoded(), fold)
         )
         white = jax.random.normal(fold, (3,), jnp.float64)
         total = jnp.asarray(block * stream.lattice.granularity)
@@ -112,7 +112,7 @@ def test_blocks_and_laplace_noise():
     assert stream.lattice.scale == pytest.approx(float(channel.scale), rel=1e-6) == pytest.approx(3.0 / parameter)
     blocks = np.array([[5, 6, 7], [100, -3, 2**50]])
     np.testing.assert_array_equal(stream.encoded(tuple(blocks)), blocks[1])  # each block alone, exactly
-    noisy = stream.noisy(blocks[1], Words())
+    noisy = stream.add_noise(blocks[1], Words())
     assert noisy.dtype == np.int64
     np.testing.assert_allclose(stream.decoded((blocks[0], noisy)).value, noisy * stream.lattice.granularity)
 

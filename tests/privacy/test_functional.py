@@ -259,7 +259,7 @@ def test_whole_numbers_of_neighbours_are_as_near_as_claimed(seed: int, beta: flo
     units = []
     for values in (f, g):
         white, apart, largest = whitened(jnp.asarray(values), distance=distance, beta=beta, bound=size)
-        lattice = privrl.privacy.noise.lattice.lattice_for(
+        lattice = privrl.privacy.noise.lattice.choose_lattice(
             parameter=1.0, sensitivity=apart, norm=largest, filled=66, kind="l2"
         )
         lattice.check_room(1)
@@ -375,7 +375,7 @@ def test_a_crash_burns_or_keeps_a_function(tmp_path, monkeypatch, point: str) ->
     assert ledger.releases()[0]["burnt"] == lost
     # the lost one took mu^2 = 1 of 2; two are still to come, at mu^2 = 1/2 each
     assert float(released.scale) == pytest.approx(0.5 * (math.sqrt(2) if lost else 1.0), rel=1e-6)
-    monkeypatch.setattr(Lattice, "noisy", lambda *_: pytest.fail("noise was drawn again"))
+    monkeypatch.setattr(Lattice, "add_noise", lambda *_: pytest.fail("noise was drawn again"))
     with ReleaseStore(tmp_path / "s.db") as store:
         again, _ = release(store)
     assert np.array_equal(again.values, released.values) and again.scale == released.scale

@@ -20,11 +20,11 @@ from privrl.privacy.noise.lattice import (
     Lattice,
     LatticeError,
     _over_root_two,
-    filled_by,
-    lattice_for,
+    choose_lattice,
+    count_filled,
 )
 from privrl.privacy.noise.random_words import Words
-from privrl.privacy.noise.symmetric import mirrored
+from privrl.privacy.noise.symmetric import mirror_triangle
 from privrl.statistics.counts import TransitionCounts, VisitCounts
 from privrl.statistics.moments import Gram, Targets
 from privrl.studies.offline.curated_records import Records
@@ -47,7 +47,7 @@ class Free(AbstractStatistic):
 
 
 def lattice(parameter=0.7, sensitivity=2.0, norm=1.0, filled=6, kind="l2", records=1):
-    return lattice_for(
+    return choose_lattice(
         parameter=parameter, sensitivity=sensitivity, norm=norm, filled=filled, kind=kind, records=records
     )
 
@@ -135,11 +135,11 @@ def statistics():
 
 def lattice_for_statistic(statistic, parameter=0.5, kind="l2"):
     record = jax.tree.map(lambda x: x[0], stack(list(all_trajectories(3, 2, 2, lengths=[3]))[:1]))
-    return lattice_for(
+    return choose_lattice(
         parameter=parameter,
         sensitivity=statistic.l2("replace-one"),
         norm=statistic.l2("add-remove"),
-        filled=filled_by(statistic, record, None),
+        filled=count_filled(statistic, record, None),
         kind=kind,
     )
 
@@ -155,7 +155,7 @@ def test_units_of_any_two_records_stay_within_the_sensitivity(name):
     each = [
         grid.total(statistic, jax.tree.map(lambda x: jnp.asarray(x)[None], r), None, jnp.ones(1, bool)) for r in records
     ]
-    each = [mirrored(units) if statistic.symmetric else units for units in each]
+    each = [mirror_triangle(units) if statistic.symmetric else units for units in each]
     flat = np.stack(each).reshape(len(each), -1).astype(object)
     allowed = (grid.sensitivity / grid.granularity) ** 2
     for i in range(0, len(flat), 3):
@@ -169,8 +169,8 @@ def test_the_sum_is_the_statistic_up_to_a_unit_per_record(name):
     grid = lattice_for_statistic(statistic)
     records = hostile_trajectories(3, 2, 2, count=50)
     units = grid.total(statistic, records, None, jnp.ones(50, bool))
-    assert units.shape == statistic.units_shape
-    whole = mirrored(units) if statistic.symmetric else units
+    assert units.shape == statistic.steps_shape
+    whole = mirror_triangle(units) if statistic.symmetric else units
     np.testing.assert_allclose(whole * grid.granularity, total(statistic, records), atol=50 * grid.granularity + 1e-12)
 
 
@@ -189,7 +189,7 @@ def test_distinct_rows_give_the_very_sum_of_the_records(name):
 def test_blocks_are_repeated_and_bounded():
     grid = lattice()
     blocks = jnp.array([[0.5, 0.0], [3.0, 4.0], [0.25, 0.0]])
-    total = grid.of_blocks(Free(shape=(2, 2)), jnp.array([1, 0, 1]), blocks, jnp.array([3, 2, 0]))
+    total = grid.sum_blocks(Free(shape=(2, 2)), jnp.array([1, 0, 1]), blocks, jnp.array([3, 2, 0]))
     np.testing.assert_allclose(total * grid.granularity, [[1.2, 1.6], [1.5, 0.0]], atol=3e-6)  # (3, 4) was clipped
 
 
@@ -217,16 +217,16 @@ def test_noise_of_each_distribution_has_its_scale():
     """4.5 standard errors of a standard deviation (Gaussian: 1/sqrt(2n); Laplace: sqrt(5/(4n)))."""
     grid, n = lattice(), 20_000
     zeros = np.zeros(n, np.int64)
-    normal = grid.release(GaussianNoise(1.0, (n,)), grid.noisy(GaussianNoise(1.0, (n,)), zeros, Words()))
+    normal = grid.release(GaussianNoise(1.0, (n,)), grid.add_noise(GaussianNoise(1.0, (n,)), zeros, Words()))
     assert abs(np.std(normal.value) / grid.scale - 1) < 4.5 / math.sqrt(2 * n)
     assert float(normal.noise.std) == pytest.approx(grid.scale)
     grid1 = lattice(kind="l1")
     noise = LaplaceNoise(1.0, (n,))
-    laplace = grid1.release(noise, grid1.noisy(noise, zeros, Words()))
+    laplace = grid1.release(noise, grid1.add_noise(noise, zeros, Words()))
     assert abs(np.std(laplace.value) / (math.sqrt(2) * grid1.scale) - 1) < 4.5 * math.sqrt(5 / (4 * n))
     d = 160
     noise = SymmetricNoise(1.0, d)
-    matrix = np.asarray(grid.release(noise, grid.noisy(noise, np.zeros(d * (d + 1) // 2, np.int64), Words())).value)
+    matrix = np.asarray(grid.release(noise, grid.add_noise(noise, np.zeros(d * (d + 1) // 2, np.int64), Words())).value)
     np.testing.assert_array_equal(matrix, matrix.T)
     free = d * (d - 1) // 2
     assert abs(np.std(matrix[np.triu_indices(d, 1)]) / (grid.scale / math.sqrt(2)) - 1) < 4.5 / math.sqrt(2 * free)
@@ -236,7 +236,7 @@ def test_noise_of_each_distribution_has_its_scale():
 def test_a_single_number_can_be_released():
     grid = lattice()
     for noise in (GaussianNoise(1.0, ()), LaplaceNoise(1.0, ())):
-        noisy = grid.noisy(noise, np.asarray(5), Words())
+        noisy = grid.add_noise(noise, np.asarray(5), Words())
         assert noisy.shape == () and noisy.dtype == np.int64
         assert grid.release(noise, noisy).value.shape == ()
 
@@ -246,20 +246,20 @@ def test_every_release_is_a_point_of_the_grid():
     grid = Lattice(2.0**-32, 1.0, 1.0, 2**32, "l2")
     noise = GaussianNoise(1.0, (1000,))
     for shift in (0, 1, 2**31 + 1):
-        value = np.asarray(grid.release(noise, grid.noisy(noise, np.full(1000, shift), Words())).value)
+        value = np.asarray(grid.release(noise, grid.add_noise(noise, np.full(1000, shift), Words())).value)
         scaled = value * 2.0**32
         np.testing.assert_array_equal(scaled, np.rint(scaled))
 
 
 @pytest.mark.parametrize("size", [1e-299, 1e-303, 1e300])
 def test_sizes_whose_grid_is_no_normal_number_are_refused(size):
-    with pytest.raises(LatticeError, match="no grid of whole numbers"):
+    with pytest.raises(LatticeError, match="No lattice suits"):
         lattice(sensitivity=size, norm=size)
     lattice(sensitivity=1e-200, norm=1e-200)
 
 
 def test_noise_that_cannot_be_drawn_is_refused_before_it_is_reserved():
-    with pytest.raises(LatticeError, match="no grid of whole numbers"):
+    with pytest.raises(LatticeError, match="No lattice suits"):
         lattice(parameter=2.0**-24)
     lattice(parameter=2.0**-18)
 

@@ -32,7 +32,7 @@ def draws(noise: AbstractNoise, trials: int, seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng(seed)
     shape = (trials, *noise.shape)
     white = rng.standard_normal(shape) if noise.white == "normal" else rng.laplace(size=shape)
-    return np.asarray(jax.jit(jax.vmap(noise.scaled))(white))
+    return np.asarray(jax.jit(jax.vmap(noise.from_white))(white))
 
 
 def excess(values: np.ndarray, bound: float, failure: float) -> float:
@@ -135,7 +135,7 @@ def test_no_noise_has_bounds_of_exactly_zero(noise: AbstractNoise) -> None:
     assert not np.any(noise.std)
     assert not np.any(noise.variance)
     if noise.white:
-        assert not np.any(noise.scaled(np.ones((4, 4))))
+        assert not np.any(noise.from_white(np.ones((4, 4))))
 
 
 @settings(deadline=None, max_examples=10)
@@ -187,6 +187,6 @@ def test_bad_queries_are_refused() -> None:
             with pytest.raises(ValueError, match="`failure`"):
                 distribution.max_bound(failure)
     with pytest.raises(ValueError, match="shape"):
-        GaussianNoise(1.0, (2,)).scaled(np.zeros(3))
+        GaussianNoise(1.0, (2,)).from_white(np.zeros(3))
     with pytest.raises(TypeError, match="reports"):
-        DISTRIBUTIONS[5].scaled(np.zeros((3, 3)))
+        DISTRIBUTIONS[5].from_white(np.zeros((3, 3)))

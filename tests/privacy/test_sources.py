@@ -41,7 +41,9 @@ def test_coins_of_the_system_are_uniform_and_never_0_or_1() -> None:
         def take(self, count: int) -> np.ndarray:
             return np.full(count, self.word, np.uint64)
 
-    assert 0 < _sources.coins(Extreme(0), (3,)).min() < _sources.coins(Extreme(2**64 - 1), (3,)).max() < 1
+    assert (
+        0 < _sources.exact_uniform(Extreme(0), (3,)).min() < _sources.exact_uniform(Extreme(2**64 - 1), (3,)).max() < 1
+    )
 
 
 @pytest.mark.parametrize("source", sources())

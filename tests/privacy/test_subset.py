@@ -141,7 +141,7 @@ def test_the_noise_of_answers_keeps_its_bounds() -> None:
     assert errors.sum(axis=1).std() < math.sqrt(float(noise.sums)) * 1.08
     assert float(noise.norm_bound(0.05)) == pytest.approx(2 * float(noise.max_bound(0.05)))
     with pytest.raises(TypeError, match="reports"):
-        noise.scaled(np.zeros(4))
+        noise.from_white(np.zeros(4))
 
 
 def test_bad_arguments_are_refused() -> None:

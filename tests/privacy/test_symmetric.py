@@ -19,9 +19,9 @@ from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.continual.participation import ONCE
 from privrl.privacy.noise.distributions import SymmetricNoise
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
 from privrl.privacy.noise.random_words import Words
-from privrl.privacy.noise.symmetric import mirrored
+from privrl.privacy.noise.symmetric import mirror_triangle
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import Central, Local
 from privrl.statistics.moments import Gram
@@ -47,7 +47,7 @@ class Lopsided(AbstractStatistic):
 
 def grid_of(statistic, parameter=0.5, kind="l2"):
     size = statistic.l2 if kind == "l2" else statistic.l1
-    return lattice_for(
+    return choose_lattice(
         parameter=parameter, sensitivity=size("replace-one"), norm=size("add-remove"), filled=D * D, kind=kind
     )
 
@@ -57,7 +57,7 @@ MATRIX = hnp.arrays(np.float64, (D, D), elements=ENTRIES)
 
 
 def units_of(record, grid):
-    return grid.of_one(Lopsided(), jnp.asarray(record), None)
+    return grid.round_record(Lopsided(), jnp.asarray(record), None)
 
 
 @settings(max_examples=60)
@@ -66,7 +66,7 @@ def test_units_are_an_upper_triangle_within_the_norm_of_the_whole_matrix(record,
     grid = grid_of(Lopsided(), kind=kind)
     units = units_of(record, grid)
     assert units.shape == (D * (D + 1) // 2,)
-    whole = [int(n) for n in mirrored(units).ravel()]
+    whole = [int(n) for n in mirror_triangle(units).ravel()]
     exact = sum(n * n for n in whole) if kind == "l2" else sum(map(abs, whole))
     assert exact <= grid.limit
 
@@ -79,7 +79,7 @@ SMALL = hnp.arrays(np.float64, (D, D), elements=st.floats(-1 / 3, 1 / 3))
 def test_two_records_come_no_further_apart_even_if_they_are_not_symmetric(one, other):
     """The projection onto symmetric matrices is a contraction; rounding adds a unit per entry."""
     grid = grid_of(Lopsided())
-    apart = mirrored(units_of(one, grid)).astype(object) - mirrored(units_of(other, grid)).astype(object)
+    apart = mirror_triangle(units_of(one, grid)).astype(object) - mirror_triangle(units_of(other, grid)).astype(object)
     allowed = np.linalg.norm(one - other) / grid.granularity * (1 + 2.0**-40) + D
     assert math.sqrt(int((apart**2).sum())) <= allowed
 
@@ -87,9 +87,9 @@ def test_two_records_come_no_further_apart_even_if_they_are_not_symmetric(one, o
 def test_a_release_is_mirrored_and_its_noise_is_one_draw_per_number():
     grid, noise = grid_of(Lopsided()), SymmetricNoise(1.0, D)
     total = units_of(np.triu(np.ones((D, D))) / 4, grid)
-    draws = np.stack([grid.noisy(noise, total, Words()) - total for _ in range(400)]).astype(float)
+    draws = np.stack([grid.add_noise(noise, total, Words()) - total for _ in range(400)]).astype(float)
     assert np.linalg.matrix_rank(draws - draws.mean(axis=0)) == D * (D + 1) // 2
-    value = np.asarray(grid.release(noise, grid.noisy(noise, total, Words())).value)
+    value = np.asarray(grid.release(noise, grid.add_noise(noise, total, Words())).value)
     np.testing.assert_array_equal(value, value.T)
 
 
@@ -154,10 +154,10 @@ def test_streams_keep_upper_triangles():
     )
     blocks = (stream.term(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None),) * 2
     assert blocks[0].shape == (6,) == stream.shape
-    noisy = tuple(stream.noisy(stream.encoded(blocks[: t + 1]), Words()) for t in range(2))
+    noisy = tuple(stream.add_noise(stream.encoded(blocks[: t + 1]), Words()) for t in range(2))
     release = stream.decoded(noisy)
     np.testing.assert_array_equal(np.asarray(release.value), np.asarray(release.value).T)
-    seeded = stream.noisy(stream.encoded(blocks), jax.random.key(0))
+    seeded = stream.add_noise(stream.encoded(blocks), jax.random.key(0))
     assert seeded.shape == (6,)
 
 
@@ -169,7 +169,7 @@ def test_local_reports_of_matrices_are_symmetric():
     report = reports.randomised(reports.truth(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None, 0), Words())
     reports.check(report)
     assert report.shape == (6,)
-    released = channel.released(*reports.totals(reports.units(report, None, 0)))
+    released = channel.released(*reports.totals(reports.to_steps(report, None, 0)))
     assert isinstance(released, Release)
     np.testing.assert_array_equal(np.asarray(released.value), np.asarray(released.value).T)
 
@@ -180,4 +180,4 @@ def test_blocks_of_a_symmetric_statistic_are_whole_matrices():
             return jnp.arange(D), record
 
     with pytest.raises(ValueError, match="whole matrices"):
-        grid_of(Lopsided()).of_one(Rows(), jnp.zeros((D, D)), None)
+        grid_of(Lopsided()).round_record(Rows(), jnp.zeros((D, D)), None)

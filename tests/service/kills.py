@@ -230,7 +230,7 @@ class Witness:
         for user in counted:
             number, plan = int(self.tickets[user]["number"]), self.tickets[user]["plan"]
             record = Trajectory.from_steps(self.records[user], horizon=4)
-            units, _ = agent.plans.units(jax.tree.map(lambda x: np.asarray(x)[None], record), plan)
+            units, _ = agent.plans.to_steps(jax.tree.map(lambda x: np.asarray(x)[None], record), plan)
             ends = agent.plans._arrivals._ends
             name = f"block {int(np.searchsorted(ends, number, side='right'))}, plan {plan}"
             expected[name] = expected.get(name, blank) + units[0]
@@ -259,7 +259,7 @@ class Witness:
         expected = np.zeros(reports.length, np.int64)
         for number in counted:
             message = Message.from_bytes(self.reports[number])
-            expected += reports.units(message.parts[0], server.plans[message.ticket.plan], number)
+            expected += reports.to_steps(message.parts[0], server.plans[message.ticket.plan], number)
         names = [name for (name,) in store._engine.execute("SELECT name FROM sums").fetchall()]
         self.check("another sum", np.array_equal(sum(store.total(name) for name in names), expected))
 

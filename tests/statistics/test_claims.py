@@ -19,7 +19,7 @@ from privrl.audit.surface.queries import Asked
 from privrl.contracts.statistic import AbstractStatistic, SumHints
 from privrl.mdp.types import Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
 from privrl.statistics.counts import TransitionCounts, VisitCounts
 from privrl.statistics.gradients import BellmanGradient
 from privrl.statistics.moments import Targets
@@ -98,7 +98,7 @@ def test_a_false_claim_about_people_is_found() -> None:
 
 def arithmetics(statistic: AbstractStatistic) -> list[AbstractArithmetic]:
     norms = {"sensitivity": statistic.l2("replace-one"), "norm": statistic.l2("add-remove")}
-    return [Floating(1.0, np.inf), lattice_for(parameter=0.1, **norms, filled=10, kind="l2")]
+    return [Floating(1.0, np.inf), choose_lattice(parameter=0.1, **norms, filled=10, kind="l2")]
 
 
 def wrong_shortcuts(statistic: AbstractStatistic) -> list[str]:

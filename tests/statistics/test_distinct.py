@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.statistic_cases import CASES, SIZES, Searched
 
-from privrl.privacy.noise.lattice import lattice_for
+from privrl.privacy.noise.lattice import choose_lattice
 from privrl.statistics.counts import VisitCounts
 
 
@@ -54,6 +54,6 @@ def test_a_false_claim_is_found_and_would_cost_privacy() -> None:
     assert shared_place(one, lying)
     record = jax.tree.map(np.zeros_like, jax.tree.map(lambda x: x[0], one.records(1)))
     record.length[...] = SIZES[2]
-    grid = lattice_for(parameter=1.0, sensitivity=2.0, norm=1.75, filled=10, kind="l2")
-    assert np.abs(grid.of_one(honest, record, None)).max() * grid.granularity < 1.76
-    assert np.abs(grid.of_one(lying, record, None)).max() * grid.granularity == 3.0
+    grid = choose_lattice(parameter=1.0, sensitivity=2.0, norm=1.75, filled=10, kind="l2")
+    assert np.abs(grid.round_record(honest, record, None)).max() * grid.granularity < 1.76
+    assert np.abs(grid.round_record(lying, record, None)).max() * grid.granularity == 3.0

@@ -17,7 +17,7 @@ from privrl.audit.findings import json_of
 from privrl.audit.surface.neighbouring_records import joined, mutated, picked, wide
 from privrl.audit.surface.queries import CHUNK, Asked
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
-from privrl.privacy.noise.lattice import LatticeError, filled_by, lattice_for
+from privrl.privacy.noise.lattice import LatticeError, choose_lattice, count_filled
 
 Norm = Literal["l2", "l1"]
 Arithmetic = Literal["float", "lattice"]
@@ -101,7 +101,7 @@ def search(
         X = np.concatenate([X, one.answers(pair)])
         everybody, filled = None, 0
         if lattice and one.on_lattice:
-            everybody, filled = joined(pair, records), filled_by(one.statistic, wide(picked(pair, 0)), one.published)
+            everybody, filled = joined(pair, records), count_filled(one.statistic, wide(picked(pair, 0)), one.published)
         for norm in norms:
             for s in _moved(one, norm, X, everybody if norm in lattice else None, filled):
                 key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
@@ -122,10 +122,10 @@ def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any, fi
         yield Sensitivity(one.name, kind, adjacency, norm, _largest(X, norm, adjacency), declared)
         if records is None:
             continue
-        lattice = lattice_for(parameter=1.0, sensitivity=declared, norm=norm_of_one, filled=filled, kind=norm)
+        lattice = choose_lattice(parameter=1.0, sensitivity=declared, norm=norm_of_one, filled=filled, kind=norm)
         limit = lattice.granularity * (math.sqrt(lattice.limit) if norm == "l2" else float(lattice.limit))
         try:
-            found = lattice.granularity * _largest(one.units(records, lattice), norm, adjacency)
+            found = lattice.granularity * _largest(one.to_steps(records, lattice), norm, adjacency)
         except LatticeError:
             found = math.inf
         covered = lattice.sensitivity if adjacency == "replace-one" else limit

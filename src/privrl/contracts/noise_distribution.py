@@ -43,5 +43,5 @@ class AbstractNoise(eqx.Module):
         """Bound on the largest absolute entry."""
 
     @abc.abstractmethod
-    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+    def from_white(self, white: ArrayLike) -> Float[Array, "..."]:
         """Turns standard white noise of `shape` (of the kind `white`) into noise of this distribution."""

@@ -84,7 +84,7 @@ class AbstractStatistic(eqx.Module):
         return self.shape
 
     @property
-    def units_shape(self) -> tuple[int, ...]:
+    def steps_shape(self) -> tuple[int, ...]:
         """The shape of one contribution in whole numbers: of a symmetric matrix only the upper triangle exists."""
         d = self.shape[0] if self.symmetric else 0
         return (d * (d + 1) // 2,) if self.symmetric else self.raw_shape

@@ -172,7 +172,7 @@ class CentralStudy(AbstractServedStudy):
         agent = self._agent = self._make_agent(store)
         if agent is not None and not self.view.shown["purged"]:
             self._signing = hmac.new(store.secret(_PURPOSE), digestmod="sha256")
-            agent.plans.units(jax.tree.map(lambda x: x[None], Trajectory.empty(self._sizes[0])), 0)  # compile
+            agent.plans.to_steps(jax.tree.map(lambda x: x[None], Trajectory.empty(self._sizes[0])), 0)  # compile
         self._plan()
 
     def _make_agent(self, store: ReleaseStore) -> Agent | None:

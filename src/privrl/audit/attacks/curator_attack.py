@@ -38,7 +38,7 @@ class _Person(AbstractPeople):
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
         return self if chosen[0] else _Person()  # of a group that the person in question is not in
 
-    def coins(self, key: bytes, purpose: str) -> Any:
+    def unit_draws(self, key: bytes, purpose: str) -> Any:
         raise NotImplementedError("Attacks use seeded noise.")
 
 

@@ -92,7 +92,7 @@ def in_gaussian_noise(
     """
 
     def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        released = terms[world] + noise.scaled(standard_normal(key, noise.shape))
+        released = terms[world] + noise.from_white(standard_normal(key, noise.shape))
         return jnp.vdot(released, terms[1] - terms[0]) / noise.scale**2
 
     return in_both_worlds(log_ratio, key, trials)

@@ -99,7 +99,7 @@ def one_transition_as_the_unit(key: PRNGKeyArray, trials: int, *, flawed: bool) 
     def log_ratio(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         def step(Q: Float[Array, ""], key: PRNGKeyArray) -> tuple[Float[Array, ""], Float[Array, ""]]:
             zero, one = gradient(Q, 0.0), gradient(Q, 1.0)
-            released = jnp.where(world == 0, zero, one) + noise.scaled(standard_normal(key, ()))
+            released = jnp.where(world == 0, zero, one) + noise.from_white(standard_normal(key, ()))
             likelier = ((released - zero) ** 2 - (released - one) ** 2) / (2 * noise.scale**2)
             return Q - _RATE / _PEOPLE * released, likelier
 

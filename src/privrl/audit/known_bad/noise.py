@@ -67,14 +67,14 @@ def _named_rightly(features: Float[Array, "F d"], key: PRNGKeyArray, trials: int
 
 def _printed(terms: Float[Array, "K d d"], rho_0: float, key: PRNGKeyArray) -> Float[Array, "K d d"]:
     noise = SymmetricNoise(math.sqrt(1 / (2 * rho_0)), terms.shape[1])
-    K_1 = noise.scaled(standard_normal(key, noise.shape))  # [sahu A1:1] drawn once
+    K_1 = noise.from_white(standard_normal(key, noise.shape))  # [sahu A1:1] drawn once
     return jnp.cumsum(terms + K_1[None], axis=0)  # [sahu A1:26] as printed: the same K_1 for everybody; known bad
 
 
 def _fresh(terms: Float[Array, "K d d"], rho_0: float, key: PRNGKeyArray) -> Float[Array, "K d d"]:
     """A draw for each release, of the variance that replacing a person needs, and not accumulated."""
     noise = SymmetricNoise(math.sqrt(1 / rho_0), terms.shape[1])
-    return jnp.cumsum(terms, axis=0) + jax.vmap(noise.scaled)(standard_normal(key, terms.shape))
+    return jnp.cumsum(terms, axis=0) + jax.vmap(noise.from_white)(standard_normal(key, terms.shape))
 
 
 @case(
@@ -91,9 +91,9 @@ def reused_key(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
 
     def difference(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         first, second = (key, key) if flawed else jax.random.split(key)
-        at_first = jnp.outer(e[world], e[world]) + noise.scaled(standard_normal(first, noise.shape))
+        at_first = jnp.outer(e[world], e[world]) + noise.from_white(standard_normal(first, noise.shape))
         # The one draw of the box serves every step of its loop, though the text says independent noise.
-        again = noise.scaled(standard_normal(second, noise.shape))  # [qiao-wang A2:2,4] as printed: known bad
+        again = noise.from_white(standard_normal(second, noise.shape))  # [qiao-wang A2:2,4] as printed: known bad
         at_second = jnp.outer(e[2], e[2]) + again
         return jnp.diagonal(at_first - at_second) @ (e[1] - e[0])
 
@@ -113,7 +113,7 @@ def redrawn_on_every_read(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Au
 
     def average(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
         keys = jax.random.split(key, _READS) if flawed else jnp.broadcast_to(key, (_READS,))
-        reads = jax.vmap(lambda key: cells[world] + noise.scaled(standard_normal(key, (4,))))(keys)
+        reads = jax.vmap(lambda key: cells[world] + noise.from_white(standard_normal(key, (4,))))(keys)
         return reads.mean(axis=0) @ (cells[1] - cells[0])
 
     return by_counting(in_both_worlds(average, key, trials), detail=f"{_READS} reads")

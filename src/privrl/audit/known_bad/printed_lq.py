@@ -63,7 +63,7 @@ def printed_noise_at_epsilon_100(key: PRNGKeyArray, trials: int, *, flawed: bool
         total = jnp.array(0.0)
         for term, scale, noise_key in zip(terms, scales, jax.random.split(key), strict=True):
             noise = GaussianNoise(scale, (_LEVELS, term.shape[1]))
-            sums = term[world][None] + noise.scaled(standard_normal(noise_key, noise.shape))
+            sums = term[world][None] + noise.from_white(standard_normal(noise_key, noise.shape))
             total += (sums @ (term[1] - term[0])).sum() / scale**2
         return total
 
@@ -86,7 +86,7 @@ def radius_from_the_raw_gram(key: PRNGKeyArray, trials: int, *, flawed: bool) ->
     floor = 20 * scale  # so large that the noisy matrix stays positive definite
 
     def radius(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        gram = grams[world] if flawed else grams[world] + noise.scaled(standard_normal(key, noise.shape))
+        gram = grams[world] if flawed else grams[world] + noise.from_white(standard_normal(key, noise.shape))
         G = from_upper(gram, p)  # [chowdhury-zhou-shroff L1] the raw sum, as printed: known bad
         _, logdet = jnp.linalg.slogdet(jnp.eye(p) + G / floor)
         return -_NOISE * jnp.sqrt(2 * math.log(2 / 0.05) + 2 * logdet)

@@ -14,9 +14,9 @@ from privrl.audit.protocol.relations import relations
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.discrete import discrete_gaussian
 from privrl.privacy.noise.distributions import SymmetricNoise
-from privrl.privacy.noise.lattice import Lattice, lattice_for
+from privrl.privacy.noise.lattice import Lattice, choose_lattice
 from privrl.privacy.noise.random_words import Words
-from privrl.privacy.noise.symmetric import mirrored, packed
+from privrl.privacy.noise.symmetric import mirror_triangle, pack_triangle
 
 _SHIFT, _UNIT = 2.0**-6, 2.0**-32
 _PEOPLE, _DIM = 700, 3
@@ -25,7 +25,7 @@ _PEOPLE, _DIM = 700, 3
 @functools.cache
 def _lattice() -> Lattice:
     mu = gdp_mu(EPSILON, DELTA)
-    return lattice_for(parameter=mu, sensitivity=math.sqrt(2), norm=1.0, filled=_DIM**2, kind="l2")
+    return choose_lattice(parameter=mu, sensitivity=math.sqrt(2), norm=1.0, filled=_DIM**2, kind="l2")
 
 
 def _reachable(y: Float[np.ndarray, "2 n m"], total: float) -> Bool[np.ndarray, "2 n m"]:
@@ -82,8 +82,8 @@ def _both_triangles(units: Float[np.ndarray, "d d"], people: int) -> Int64[np.nd
 
 def _one_triangle(units: Float[np.ndarray, "d d"], people: int) -> Int64[np.ndarray, "d d"]:
     """The shipped one: a number of the upper triangle stands for both."""
-    upper = np.trunc(np.asarray(packed(jnp.asarray(units)))).astype(np.int64)
-    return mirrored(_lattice().noisy(SymmetricNoise(_lattice().scale, _DIM), people * upper, Words()))
+    upper = np.trunc(np.asarray(pack_triangle(jnp.asarray(units)))).astype(np.int64)
+    return mirror_triangle(_lattice().add_noise(SymmetricNoise(_lattice().scale, _DIM), people * upper, Words()))
 
 
 @case(

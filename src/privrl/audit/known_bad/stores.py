@@ -39,7 +39,7 @@ class _LatticeFirst(Curator):
 class _ByPosition(Records):
     """As it was: a person's group follows the position of their rows."""
 
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         return np.random.default_rng(list(key)).random(self.num_units)
 
 

@@ -175,7 +175,7 @@ def _stream(
     stream = ExactChannel.of(channel, blocks, parameter, run.privatizer.adjacency, often, record, run.plans[0])
     one = stream.term(record, run.plans[0])
     encoded = [stream.encoded((one,) * (t + 1)) for t in range(blocks)]
-    draws = np.stack([[stream.noisy(total, Words()) for total in encoded] for _ in range(_DRAWS)])
+    draws = np.stack([[stream.add_noise(total, Words()) for total in encoded] for _ in range(_DRAWS)])
     if stream.statistic.symmetric:
         found += asymmetry(stream.decoded(tuple(draws[0])), name)
     return draws, _units_std(stream.statistic, float(stream.lattice.noise))
@@ -198,5 +198,5 @@ def _answers(
 
 def _units_std(statistic: AbstractStatistic, noise: float) -> Float[np.ndarray, "..."]:
     """Per whole number; beside the diagonal of a symmetric matrix the noise is smaller by sqrt 2."""
-    diagonal = on_diagonal(np.zeros(statistic.units_shape)) if statistic.symmetric else True
+    diagonal = on_diagonal(np.zeros(statistic.steps_shape)) if statistic.symmetric else True
     return np.where(diagonal, noise, noise / np.sqrt(2.0))

@@ -13,9 +13,9 @@ from privrl.audit.surface.neighbouring_records import picked, wide
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.bounding import LatticeBounds, of_each
+from privrl.privacy.noise.bounding import LatticeBounds, round_each
 from privrl.privacy.noise.lattice import Lattice, LatticeError
-from privrl.privacy.noise.symmetric import doubled
+from privrl.privacy.noise.symmetric import double_triangle
 from privrl.privacy.trust.curator import Curator
 
 CHUNK = 512
@@ -61,7 +61,7 @@ class Asked(eqx.Module):
         """Whether contributions are released as they are, so that they exist in whole numbers."""
         return self.statistic.raw_shape == self.statistic.shape
 
-    def units(self, records: Any, lattice: Lattice) -> Int64[np.ndarray, "N D"]:
+    def to_steps(self, records: Any, lattice: Lattice) -> Int64[np.ndarray, "N D"]:
         """The whole units that each of these records alone adds to the exact sum; of a matrix, all its entries."""
         bounds = lattice.bounds
         parts = [_units(self.statistic, self.published, chunk, bounds) for chunk in _chunks(records)]
@@ -101,5 +101,5 @@ def _units(
     statistic: AbstractStatistic, published: Any, records: Any, bounds: LatticeBounds
 ) -> tuple[Int64[Array, "N D"], Bool[Array, " N"]]:
     """What the shipped code makes of each record alone."""
-    units, finite = of_each(statistic, records, published, bounds)
-    return jax.vmap(doubled if statistic.symmetric else jnp.ravel)(units), finite
+    units, finite = round_each(statistic, records, published, bounds)
+    return jax.vmap(double_triangle if statistic.symmetric else jnp.ravel)(units), finite

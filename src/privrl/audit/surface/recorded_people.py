@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float64, Int64
 
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
-from privrl.privacy.noise.coins import Coins
+from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.privacy.trust.people import AbstractPeople
 
 
@@ -28,7 +28,7 @@ class Remembered(AbstractPeople):
         return self._people.records_per_unit
 
     def total(
-        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: PoissonSample | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         if not arithmetic.exact:
             return self._people.total(statistic, included, arithmetic)
@@ -46,8 +46,8 @@ class Remembered(AbstractPeople):
     def part(self, chosen: Bool[np.ndarray, " U"]) -> AbstractPeople:
         return self._people.part(chosen)
 
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
-        return self._people.coins(key, purpose)
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        return self._people.unit_draws(key, purpose)
 
 
 class SameTotal(Remembered):
@@ -57,7 +57,7 @@ class SameTotal(Remembered):
         del chosen
         return self
 
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         del key, purpose
         return np.zeros(self.num_units)
 

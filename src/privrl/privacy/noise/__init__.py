@@ -1,1 +1,1 @@
-"""Distributions of noise, where randomness comes from, and whole numbers."""
+"""Noise distributions, sources of randomness, exact samplers and sums of whole numbers."""

@@ -1,35 +1,40 @@
-"""The two arithmetics of a release behind one interface: floating point for simulations, whole numbers for people.
+"""The two arithmetics of a release with one interface: floating point for simulations, whole numbers for people.
 
-A release is a sum of contributions (`sum_records`) with noise (`noisy`), read as numbers (`release`). The caller does
-not need to know the arithmetic: the arithmetic itself chooses how to sum, among the forms in which the records are
+A release is a sum of contributions (`sum_records`) with noise (`add_noise`), read as numbers (`release`). The caller
+does not need to know the arithmetic: the arithmetic itself chooses how to sum, among the forms in which the records are
 available (`AbstractSummands`). `Floating` is here; `Lattice` is in `lattice.py`.
 """
 
 import abc
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.maximum import MaximumNoise
-from privrl.privacy.noise.sources import white_noise
+from privrl.privacy.noise.random_words import Words
+from privrl.privacy.noise.sources import Randomness, white_noise
+
+Sum = TypeVar("Sum", Array, np.ndarray)
+"""How an arithmetic represents sums."""
 
 
 class RecordBatch(NamedTuple):
     """Records with a leading axis, and which of them take part. The others are empty records that fill the batch up."""
 
-    records: Any
+    records: PyTree
     taking_part: Bool[Array, " B"]
 
 
 class RepeatedBlocks(NamedTuple):
-    """Blocks of one record each (see `AbstractStatistic.parts`), and how many records contribute each of them."""
+    """Blocks of one record each (see `AbstractStatistic.parts`), with the number of records that contribute each."""
 
     slots: Int[Array, " N"]
     blocks: Float[Array, "N *block"]
@@ -71,7 +76,7 @@ class AbstractSummands(abc.ABC):
         bits (see `clip_by_norm`)."""
 
 
-class AbstractArithmetic(abc.ABC):
+class AbstractArithmetic(abc.ABC, Generic[Sum]):
     """How one release is computed: what its sums consist of, and where its noise comes from."""
 
     exact: ClassVar[bool]
@@ -86,24 +91,26 @@ class AbstractArithmetic(abc.ABC):
         """The scale of the noise."""
 
     @abc.abstractmethod
-    def zeros(self, statistic: AbstractStatistic) -> Any:
-        """The sum over nobody."""
+    def zeros(self, statistic: AbstractStatistic) -> Sum:
+        """The sum over no records."""
 
     @abc.abstractmethod
-    def total(self, statistic: AbstractStatistic, records: Any, query: Any, taking_part: Bool[Array, " B"]) -> Any:
+    def total(
+        self, statistic: AbstractStatistic, records: PyTree, query: PyTree, taking_part: Bool[Array, " B"]
+    ) -> Sum:
         """The sum of the contributions of the records of a batch that take part; the others are empty records."""
 
-    def plus(
+    def add_batch(
         self,
-        total: Any,
+        total: Sum,
         statistic: AbstractStatistic,
-        records: Any,
-        query: Any,
+        records: PyTree,
+        query: PyTree,
         taking_part: Bool[Array, " B"],
         entries: int,
-    ) -> Any:
-        """A sum with one more batch in it; the sum that was passed must not be used again. `entries` is the largest
-        number of entries that one record has in its blocks."""
+    ) -> Sum:
+        """Adds a batch to a sum. The sum that was passed must not be used again. `entries` is the largest number of
+        entries that one record has in its blocks."""
         del entries
         return total + self.total(statistic, records, query, taking_part)
 
@@ -112,44 +119,44 @@ class AbstractArithmetic(abc.ABC):
         check_shape(statistic, summands.contribution_shape)
 
     @abc.abstractmethod
-    def sum_records(self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Any = None) -> Any:
+    def sum_records(self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Sum | None = None) -> Sum:
         """The sum over all records, in the form that suits this arithmetic best.
 
         Arguments:
             onto: the sum over other records, to which this one is added. It must not be used again.
         """
 
-    def sum_batches(self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Any = None) -> Any:
-        """The same, batch by batch."""
+    def sum_batches(self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Sum | None = None) -> Sum:
+        """The same sum, batch by batch."""
         total, records = self.zeros(statistic) if onto is None else onto, 0
-        for batch, taking_part in summands.batches():  # the sum is used only if all of them were faultless
-            total = self.plus(total, statistic, batch, None, taking_part, summands.record_entries)
+        for batch, taking_part in summands.batches():  # if one of them raises, the sum so far is never used
+            total = self.add_batch(total, statistic, batch, None, taking_part, summands.record_entries)
             records += len(taking_part)
         self.check_room(records)
         return total
 
     @abc.abstractmethod
-    def represent(self, name: str, value: Float[Array, "..."], bound: float) -> Any:
-        """A vector that is no sum, with entries within `bound`, as a sum of this arithmetic; `name` is for errors."""
+    def represent(self, name: str, value: Float[Array, "..."], bound: float) -> Sum:
+        """Represents a vector that is not a sum, with entries within `bound`. `name` is for errors."""
 
     @abc.abstractmethod
     def check_room(self, records: int) -> None:
-        """Refuses sums over so many records that could not be represented."""
+        """Refuses sums over `records` records if they could not be represented."""
 
     @abc.abstractmethod
-    def noisy(self, distribution: AbstractNoise, total: Any, randomness: Any) -> Any:
-        """The sum with new noise of the distribution, whose scale is `scale`."""
+    def add_noise(self, distribution: AbstractNoise, total: Sum, randomness: Randomness) -> Sum:
+        """Adds new noise of the distribution, whose scale is `scale`, to a sum."""
 
     @abc.abstractmethod
-    def release(self, distribution: AbstractNoise, noisy: Any) -> Release:
-        """A noisy sum, or one that needs no noise, as a learner sees it."""
+    def release(self, distribution: AbstractNoise, noisy: Sum) -> Release:
+        """The release that a learner sees, from a noisy sum or one that needs no noise."""
 
 
 @dataclass(frozen=True)
-class Floating(AbstractArithmetic):
-    """Floating-point sums with seeded noise: for simulations, and without noise where no privacy is claimed.
+class Floating(AbstractArithmetic[Array]):
+    """Floating-point sums with seeded noise, for simulations; and without noise if no privacy is claimed.
 
-    Which floats can come out depends on the sum, so this noise protects no one, whatever its scale.
+    Which floats are possible results depends on the sum, so this noise protects no one at any scale.
     """
 
     exact: ClassVar[bool] = False
@@ -164,10 +171,10 @@ class Floating(AbstractArithmetic):
         return jnp.zeros(statistic.raw_shape)
 
     def total(
-        self, statistic: AbstractStatistic, records: Any, query: Any, taking_part: Bool[Array, " B"]
+        self, statistic: AbstractStatistic, records: PyTree, query: PyTree, taking_part: Bool[Array, " B"]
     ) -> Float[Array, "..."]:
-        del taking_part  # the others are empty, and contribute nothing
-        total = _summed(statistic, records, query)
+        del taking_part  # the others are empty records, which contribute zero
+        total = _sum_batch(statistic, records, query)
         check_shape(statistic, total.shape)
         return total
 
@@ -192,10 +199,11 @@ class Floating(AbstractArithmetic):
     def check_room(self, records: int) -> None:
         del records  # floats round, and never leave their range in sums of bounded terms
 
-    def noisy(
-        self, distribution: AbstractNoise, total: Float[Array, "..."], randomness: PRNGKeyArray
+    def add_noise(
+        self, distribution: AbstractNoise, total: Float[Array, "..."], randomness: Randomness
     ) -> Float[Array, "..."]:
-        return total + distribution.scaled(white_noise(distribution.white, randomness, distribution.shape))
+        assert not isinstance(randomness, Words)  # exact randomness is for exact arithmetic
+        return total + distribution.from_white(white_noise(distribution.white, randomness, distribution.shape))
 
     def release(self, distribution: AbstractNoise, noisy: Float[Array, "..."]) -> Release:
         return Release(
@@ -204,12 +212,12 @@ class Floating(AbstractArithmetic):
 
 
 @eqx.filter_jit
-def _summed(statistic: AbstractStatistic, records: Any, query: Any) -> Float[Array, "..."]:
+def _sum_batch(statistic: AbstractStatistic, records: PyTree, query: PyTree) -> Float[Array, "..."]:
     return statistic.total(records, query)
 
 
 def empty_contributes(statistic: AbstractStatistic) -> str:
-    """What is said of a statistic that cannot be summed in batches, which are filled up with empty records."""
+    """The error about a statistic that cannot be summed in batches, which are filled up with empty records."""
     return (
         f"`{type(statistic).__name__}` contributes something for an empty record (`length` 0), which must contribute "
         "zero. Nothing was released."
@@ -217,9 +225,9 @@ def empty_contributes(statistic: AbstractStatistic) -> str:
 
 
 def check_shape(statistic: AbstractStatistic, shape: tuple[int, ...]) -> None:
-    """Refuses a statistic that contributes other arrays than those its sensitivity speaks of."""
+    """Refuses a statistic whose contributions do not have the shape for which it states a sensitivity."""
     if shape != statistic.raw_shape:
         raise ValueError(
-            f"`{type(statistic).__name__}` contributes arrays of shape {shape}, not the {statistic.raw_shape} that its "
-            "sensitivity speaks of. Nothing was released."
+            f"`{type(statistic).__name__}` contributes arrays of shape {shape}, but states its "
+            f"sensitivity for {statistic.raw_shape}. Nothing was released."
         )

@@ -1,8 +1,8 @@
 """Noise on the integers, drawn exactly: discrete Gaussian, discrete Laplace, randomised response, random sets.
 
-Floating-point noise betrays its input: some sums plus noise are numbers that other sums plus noise cannot be. The
+Floating-point noise reveals its input: one sum plus noise can be a number that another sum plus noise cannot be. The
 draws here are integers with exactly the distribution that they claim, so every integer can come from every sum, with
-the probability that the accountant thinks it has. Floats occur, but only as a filter that a rigorous bound backs.
+the probability that the accountant assumes. Floats occur only as a filter, with a rigorous bound on their error.
 
 One sampler serves both distributions. Let P(y) be proportional to exp(-phi(|y|/s)), where phi(x) = x^2/2 (Gaussian) or
 phi(x) = x (Laplace), and write |y| = k s + u with 0 <= u < s. A candidate is
@@ -30,7 +30,7 @@ positions, with the distribution of C given A = 1. How many candidates are made 
 missing, that is on positions only. (To put candidates that need the exact comparison behind the others would break
 this: they would more often be the last ones, which are cut off.)
 
-**Time tells nothing about values.** It depends on the number of candidates, which is independent of the values
+**Time reveals nothing about values.** It depends on the number of candidates, which is independent of the values
 (above), and every candidate goes through the same array operations whether it is accepted or not. Only the exact
 comparison takes longer. Fewer than one candidate in 2^35 needs it, and per candidate that bounds the total variation
 distance between time and values as they are and independent ones.
@@ -48,12 +48,12 @@ from jaxtyping import Bool, Float64, Int64, UInt64
 
 from privrl.privacy.noise.random_words import Words, quotient
 
-_BITS = 40  # of a word, that look up k
-_BAND = 2.0**-40  # around the acceptance probability, where floats do not decide
+_BITS = 40  # bits of a word that look up k
+_BAND = 2.0**-40  # distance from the acceptance probability within which floats do not decide
 _CHUNK = 1 << 15  # candidates at a time: their arrays stay in cache
 _MAX_SCALE = 2**56
-_COIN = 128  # bits of the coin of randomised response
-_MOST = Fraction(64)  # the largest exponent of one coin
+_TRUTH_BITS = 128  # bits of the draw that decides whether an answer is true
+_MAX_EXPONENT = Fraction(64)  # the largest exponent of one Bernoulli draw
 
 
 @dataclass(frozen=True)
@@ -108,29 +108,29 @@ def select(words: Words, symbol: int, num_symbols: int, size: int, epsilon: floa
             f"`size` = {size} at least 1 and below it."
         )
     threshold = lie_threshold(num_symbols, epsilon, size)
-    coin = int.from_bytes(words.take(_COIN // 64).tobytes(), "little")
+    chance = int.from_bytes(words.take(_TRUTH_BITS // 64).tobytes(), "little")
     others = [other for other in range(num_symbols) if other != symbol]
     for i in range(size):  # the first steps of a Fisher-Yates shuffle
         j = i + int(words.below(num_symbols - 1 - i, 1)[0])
         others[i], others[j] = others[j], others[i]
-    kept = (symbol, others[size - 1])[coin < threshold]
+    kept = (symbol, others[size - 1])[chance < threshold]
     return np.sort(np.array([*others[: size - 1], kept], np.int64))
 
 
-def falls(words: Words, exponent: Fraction) -> bool:
-    """A coin: true with probability exactly exp(-exponent), for an exponent of 0 or more.
+def draw_bernoulli_exp(words: Words, exponent: Fraction) -> bool:
+    """Draws true with probability exactly exp(-exponent), for an exponent of 0 or more.
 
-    It is the product of independent coins with exponents of at most `_MOST`, of which the first almost always decides,
-    so that exp(-exponent) is never written out: it has exponent/2.3 digits.
+    The draw is the conjunction of independent draws with exponents of at most `_MAX_EXPONENT`, of which the first
+    almost always decides. So exp(-exponent), which has exponent/2.3 digits, is never written out.
     """
-    while exponent > _MOST:
-        if not _tossed(words, _MOST):
+    while exponent > _MAX_EXPONENT:
+        if not _draw_once(words, _MAX_EXPONENT):
             return False
-        exponent -= _MOST
-    return _tossed(words, exponent)
+        exponent -= _MAX_EXPONENT
+    return _draw_once(words, exponent)
 
 
-def _tossed(words: Words, exponent: Fraction) -> bool:
+def _draw_once(words: Words, exponent: Fraction) -> bool:
     return _Uniform(words, int(words.take(1)[0])).below(functools.partial(_exp, exponent))
 
 
@@ -138,8 +138,8 @@ def _tossed(words: Words, exponent: Fraction) -> bool:
 def lie_threshold(num_symbols: int, epsilon: float, size: int = 1) -> int:
     """The probability of a lie, (k - d) / (d e^epsilon + k - d) for sets of d of k symbols, in units of 2^-128.
 
-    It is rounded up. More lies never harm as long as the truth stays the likeliest answer, which epsilon >= 2^-64
-    ensures.
+    It is rounded up. More lies do not weaken privacy as long as the truth stays the likeliest answer, which
+    epsilon >= 2^-64 ensures.
     """
     if not epsilon >= 2.0**-64:
         raise ValueError(f"`epsilon` is {epsilon}; it must be at least 2**-64, or `inf`.")
@@ -147,7 +147,7 @@ def lie_threshold(num_symbols: int, epsilon: float, size: int = 1) -> int:
         return 0
     others = Fraction(num_symbols - size, size)
     lies = others * _exp(Fraction(epsilon), 60)[1]  # against one truth; the upper bound, so that lies are not too few
-    return ceil(lies / (1 + lies) * 2**_COIN)
+    return ceil(lies / (1 + lies) * 2**_TRUTH_BITS)
 
 
 def _checked(name: str, scale: int) -> int:
@@ -160,12 +160,12 @@ def _checked(name: str, scale: int) -> int:
 
 
 def _draw(words: Words, distribution: _Distribution, scale: int, shape: tuple[int, ...]) -> Int64[np.ndarray, "..."]:
-    """The first accepted candidates, in their order."""
+    """Draws candidates and returns the first accepted ones, in their order."""
     count = prod(shape)
     out, have = np.empty(count, np.int64), 0
     while have < count:
         missing = count - have
-        # Enough for all that is missing, almost always, so that small requests of one size take one and the same time.
+        # Almost always enough for all missing values, so that small requests of one size take the same time.
         batch = min(_CHUNK, int(missing / distribution.rate) + 4 * isqrt(missing) + 32)
         values, accepted = _candidates(words, distribution, scale, batch)
         kept = np.compress(accepted, values)[:missing]
@@ -177,7 +177,7 @@ def _draw(words: Words, distribution: _Distribution, scale: int, shape: tuple[in
 def _candidates(
     words: Words, distribution: _Distribution, scale: int, count: int
 ) -> tuple[Int64[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Independent candidates, and which of them are accepted; three words each."""
+    """Draws independent candidates from three words each, and decides which of them are accepted."""
     which, where, whether = words.take(3 * count).reshape(3, count)
     k = _blocks(words, distribution, which)
     if int(k.max(initial=0)) > (2**63 - 1) // scale - 1:
@@ -220,7 +220,7 @@ def _edges(distribution: _Distribution, bits: int) -> tuple[int, ...]:
     while not edges or edges[-1] < 2**bits - 1:
         low, high = (int(bound * 2**bits) for bound in _cumulative(distribution, len(edges), 60))
         if low != high:
-            raise ArithmeticError("60 digits do not tell a cell from its neighbour.")
+            raise ArithmeticError("60 digits do not separate a cell from its neighbour.")
         edges.append(low)
     return tuple(edges)
 
@@ -259,7 +259,7 @@ def _exp(exponent: Fraction, digits: int) -> tuple[Fraction, Fraction]:
 
 
 class _Uniform:
-    """A uniform real in [0, 1), known by its first bits; more of them are drawn when a comparison needs them."""
+    """A uniform real in [0, 1), known by its first bits. More bits are drawn if a comparison needs them."""
 
     def __init__(self, words: Words, word: int) -> None:
         self._words, self._value, self._bits = words, word, 64
@@ -268,10 +268,10 @@ class _Uniform:
         """Whether it lies below the number that `bounds(digits)` encloses; both are refined until it is certain."""
         while True:
             low, high = bounds(self._bits // 3 + 8)  # 10^-digits is far below 2^-bits
-            unit = 2**self._bits
-            if self._value + 1 <= low * unit:
+            scale = 2**self._bits
+            if self._value + 1 <= low * scale:
                 return True
-            if self._value >= high * unit:
+            if self._value >= high * scale:
                 return False
             self._value = (self._value << 64) | int(self._words.take(1)[0])
             self._bits += 64

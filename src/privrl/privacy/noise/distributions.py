@@ -1,7 +1,7 @@
-"""The distribution of the noise in a release: how large it is and how large it can get, never the draw itself.
+"""Noise distributions: the size of the noise in a release and bounds on it, never the draw itself.
 
 A learner writes its regularisers and bonuses with these bounds. They are proportional to the scale of the noise and
-exactly 0 where there is none, so the same line is the private and the non-private algorithm. Scales are arrays that
+exactly 0 without noise, so the same line is the private and the non-private algorithm. Scales are arrays that
 may be traced; shapes and failure probabilities are static, so quantiles are computed on the host, once per trace.
 """
 
@@ -69,7 +69,7 @@ class GaussianNoise(AbstractNoise):
         """Exact for one common scale: all n independent entries stay below x with probability P(|Z| <= x)^n."""
         return self.std.max() * _normal_quantile(_each(failure, math.prod(self.shape)) / 2.0)
 
-    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+    def from_white(self, white: ArrayLike) -> Float[Array, "..."]:
         return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)
 
 
@@ -114,7 +114,7 @@ class SymmetricNoise(AbstractNoise):
         """As if all d(d+1)/2 independent entries had the scale of the diagonal, the largest one."""
         return jnp.abs(self.scale) * _normal_quantile(_each(failure, self._free) / 2.0)
 
-    def scaled(self, white: ArrayLike) -> Float[Array, "d d"]:
+    def from_white(self, white: ArrayLike) -> Float[Array, "d d"]:
         z = _of_shape(white, self.shape)
         return self.scale * (z + z.T) / 2.0
 
@@ -172,14 +172,14 @@ class LaplaceNoise(AbstractNoise):
         """Exact for one common scale: P(|W_i| > x) = exp(-x/scale), n independent entries."""
         return -jnp.abs(self.scale).max() * math.log(_each(failure, math.prod(self.shape)))
 
-    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
+    def from_white(self, white: ArrayLike) -> Float[Array, "..."]:
         return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)
 
 
 def checked_probability(failure: float) -> float:
-    """Refuses what cannot be the probability of a failure."""
+    """Refuses a number that is not a probability strictly between 0 and 1."""
     if not 0.0 < failure < 1.0:
-        raise ValueError(f"`failure` is {failure}; it is a probability and must lie strictly between 0 and 1.")
+        raise ValueError(f"`failure` is {failure}; it must lie strictly between 0 and 1.")
     return failure
 
 
@@ -208,7 +208,7 @@ def _chi_quantile(freedom: int, upper: float) -> float:
 
 
 def size_of_square(shape: tuple[int, ...]) -> int:
-    """Refuses what is not the shape of a square matrix."""
+    """Returns the size of a square matrix; refuses other shapes."""
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"`spectral_bound` is for square matrices; the noise has `shape` {shape}. Use `norm_bound`.")
     return shape[0]
@@ -217,5 +217,5 @@ def size_of_square(shape: tuple[int, ...]) -> int:
 def _of_shape(white: ArrayLike, shape: tuple[int, ...]) -> Array:
     white = jnp.asarray(white)
     if white.shape != shape:
-        raise ValueError(f"`white` has shape {white.shape}; this noise needs {shape}. Draw it with that `shape`.")
+        raise ValueError(f"`white` has shape {white.shape}; draw it with `shape` {shape}.")
     return white

@@ -1,7 +1,7 @@
-"""Random words that nobody can predict: AES-256 in counter mode, keyed freshly by the operating system.
+"""Unpredictable random words: AES-256 in counter mode with a fresh key from the operating system.
 
-A release makes one `Words`, draws its noise from it and drops it. The key never leaves the cipher, no two of them
-share one, and to tell the words from uniform ones is to break AES-256.
+A release creates one `Words`, draws its noise from it and drops it. The key never leaves the cipher, no two `Words`
+share a key, and telling the words from uniform ones would break AES-256.
 """
 
 import os
@@ -17,11 +17,11 @@ _ZEROS = bytes(_CHUNK * _WORD.itemsize)
 class Words:
     """Uniform 64-bit words from the operating system's randomness, stretched by AES-256-CTR.
 
-    One per release. The word sequence does not depend on how it is cut into requests: `take(5)` and
-    `take(3)` are together `take(8)`. After a fork the child must not go on with its parent's words, because both
-    would draw the same noise: it is refused.
+    Create one for each release. The sequence of words does not depend on how it is requested: `take(5)` and then
+    `take(3)` return the same words as `take(8)`. After a fork, the child process is refused, because parent and child
+    would draw the same noise.
 
-    `key` is for tests only: noise from a key that anybody knows hides nothing.
+    `key` is for tests only: noise from a known key hides nothing.
     """
 
     def __init__(self, key: bytes | None = None) -> None:
@@ -29,7 +29,7 @@ class Words:
 
         if key is not None and len(key) != 32:
             raise ValueError(
-                f"`key` has {len(key)} bytes; AES-256 takes 32. Leave it out to be keyed by the operating system."
+                f"`key` has {len(key)} bytes; AES-256 needs 32. Omit `key` to use randomness of the operating system."
             )
         # The counter may start at zero because a key encrypts one sequence only.
         cipher = Cipher(algorithms.AES(os.urandom(32) if key is None else key), modes.CTR(bytes(16)))
@@ -42,8 +42,8 @@ class Words:
             raise ValueError(f"`count` is {count}; it must be 0 or more.")
         if os.getpid() != self._process:
             raise RuntimeError(
-                "This `Words` was made before the process forked; parent and child would draw the same noise. "
-                "Make a new `Words` in the child."
+                "This `Words` was created before the process forked, so parent and child would draw the same noise. "
+                "Create a new `Words` in the child."
             )
         out = np.empty(count, _WORD)
         raw, size = out.view(np.uint8).data, _WORD.itemsize

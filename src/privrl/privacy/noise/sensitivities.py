@@ -1,4 +1,4 @@
-"""The small acts of privacy: knowing how far one person can move a sum, and adding noise."""
+"""Sensitivities of common sums, and adding noise to a value."""
 
 import math
 
@@ -11,13 +11,13 @@ from privrl.contracts.statistic import Adjacency
 
 
 def add_noise(value: ArrayLike, noise: AbstractNoise, white: ArrayLike) -> Release:
-    """Releases `value` with noise of the given distribution, made from white noise that is used for nothing else.
+    """Releases `value` with noise of the given distribution, made from white noise that has no other use.
 
     **Formal guarantee** (in exact arithmetic). For a value of L2 (Frobenius, for `SymmetricNoise`) sensitivity D,
     Gaussian noise of scale s is exactly mu-GDP with mu = D/s; for L1 sensitivity D, Laplace noise of scale s is
     (D/s)-DP. Both relative to the adjacency under which D was computed.
     """
-    return Release(jnp.asarray(value) + noise.scaled(white), noise)
+    return Release(jnp.asarray(value) + noise.from_white(white), noise)
 
 
 def l2_of_sum(norm: float, adjacency: Adjacency) -> float:

@@ -1,8 +1,8 @@
-"""Where randomness comes from: JAX keys for simulations, the operating system for real people.
+"""Sources of randomness: JAX keys for simulations, and the operating system for real people.
 
-Every seeded draw of noise in the package goes through `standard_normal`, `standard_laplace` or `uniform` below, where
-tests record which keys were used, and show that none was used twice. Outside compiled code, noise is drawn by name
-from a source, and a name can be drawn once only.
+Every seeded draw of noise in the package uses `standard_normal`, `standard_laplace` or `uniform` below, where tests
+record the keys and show that none is used twice. Outside compiled code, noise is drawn from a source by name, and each
+name can be drawn only once.
 """
 
 import abc
@@ -20,16 +20,17 @@ from privrl.contracts.noise_distribution import White
 from privrl.privacy.noise.random_words import Words
 
 DEVICES = "on the users' devices"
-"""Where noise comes from under local privacy, as the server sees it."""
+"""The source of noise under local privacy, as the server describes it."""
 
 Label = tuple[str | int | np.integer, ...]
+"""The name of one draw, such as `("gram", 3)`."""
 
 Randomness = Words | PRNGKeyArray
 """Cryptographic words, or the key of a simulation."""
 
 
 class NoiseReuseError(RuntimeError):
-    """The same noise was drawn twice. Noise is drawn once per release; the noisy value is kept, not redrawn."""
+    """The same noise was requested twice. Noise is drawn once per release; keep the noisy value and read it again."""
 
 
 def standard_normal(key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "..."]:
@@ -53,7 +54,7 @@ def white_noise(kind: White, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float
 
 
 class AbstractSource(abc.ABC):
-    """Randomness by name, on the host: each label, such as `("gram", 3)`, can be drawn once from one source."""
+    """Randomness by name, on the host: each label can be drawn once from one source."""
 
     description: ClassVar[str]
 
@@ -62,7 +63,7 @@ class AbstractSource(abc.ABC):
 
     @abc.abstractmethod
     def randomness(self, label: Label) -> "Randomness":
-        """What the noise of one release is drawn from."""
+        """The randomness from which the noise of one release is drawn."""
 
     @abc.abstractmethod
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float[Array | np.ndarray, "..."]:
@@ -70,7 +71,7 @@ class AbstractSource(abc.ABC):
 
     @abc.abstractmethod
     def secret(self, label: Label) -> bytes:
-        """32 random bytes, the key of coins that can be looked up one by one (`coins.py`)."""
+        """32 random bytes, the key of a `PoissonSample` or of a random split."""
 
     def _claim(self, label: Label) -> bytes:
         """A stable digest of the label, refused the second time."""
@@ -85,7 +86,7 @@ class AbstractSource(abc.ABC):
 
 
 class Seeded(AbstractSource):
-    """Replayable floating-point noise for simulations: the label alone decides the draw, in whatever order."""
+    """Replayable floating-point noise for simulations. The label alone decides the draw; the order does not matter."""
 
     description: ClassVar[str] = "simulation: seeded, protects no one"
 
@@ -108,9 +109,9 @@ class Seeded(AbstractSource):
 
 
 class System(AbstractSource):
-    """Randomness from the operating system, which nobody can replay: cryptographic words for every label.
+    """Randomness from the operating system, which cannot be replayed: cryptographic words for every label.
 
-    Noise made from it consists of whole numbers on a lattice (see `lattice.py`).
+    Noise from this source consists of whole numbers on a lattice (see `lattice.py`).
     """
 
     description: ClassVar[str] = "cryptographic randomness from the operating system, whole numbers on a lattice"
@@ -121,14 +122,14 @@ class System(AbstractSource):
         return Words()
 
     def uniform(self, label: Label, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
-        return coins(self.randomness(label), shape)
+        return exact_uniform(self.randomness(label), shape)
 
     def secret(self, label: Label) -> bytes:
         self._claim(label)
         return os.urandom(32)
 
 
-def coins(words: Words, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
+def exact_uniform(words: Words, shape: tuple[int, ...]) -> Float64[np.ndarray, "..."]:
     """Uniform on the midpoints (k + 1/2) 2^-52: exact in float64, symmetric about 1/2, never 0 or 1."""
     bits = words.take(math.prod(shape)) >> np.uint64(12)
     return ((bits.astype(np.float64) + 0.5) * 2.0**-52).reshape(shape)

@@ -1,4 +1,4 @@
-"""Subset selection: answer one query with a small random set of symbols that probably holds the true one.
+"""Subset selection: answer one query with a small random set of symbols that probably contains the true one.
 
 With k symbols, w = e^eps and sets of d symbols, the set Z holds the true symbol with probability
 
@@ -11,7 +11,8 @@ pure local privacy (Ye and Barg 2018; Wang et al. 2016), at d about k / (w + 1).
 """
 
 import math
-from typing import Any, ClassVar
+from types import ModuleType
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -22,6 +23,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from privrl.contracts.noise_distribution import AbstractNoise, White
 from privrl.privacy.noise.distributions import checked_probability, size_of_square
 
+_Number = TypeVar("_Number", Array, np.ndarray, float)
+
 
 class SubsetSelection(eqx.Module):
     """Answers with a set of `size` symbols.
@@ -29,7 +32,7 @@ class SubsetSelection(eqx.Module):
     Arguments:
         num_symbols: k, at least 2.
         epsilon: the local privacy of one answer; `inf` is the identity, and protects no one.
-        size: d, from 1 to k - 1; left out, the one of floor and ceil of k / (e^eps + 1) with the smaller variance.
+        size: d, from 1 to k - 1; by default the one of floor and ceil of k / (e^eps + 1) with the smaller variance.
 
     **Formal guarantee.** A set Z that holds x has probability p / C(k-1, d-1) when the true symbol is x, and one that
     does not hold x has (1-p) / C(k-1, d). As C(k-1, d) / C(k-1, d-1) = (k-d) / d, the first is
@@ -48,9 +51,11 @@ class SubsetSelection(eqx.Module):
 
     def __init__(self, num_symbols: int, epsilon: ArrayLike, size: int | None = None) -> None:
         if num_symbols < 2:
-            raise ValueError(f"`num_symbols` is {num_symbols}; an answer needs at least 2 symbols to choose from.")
+            raise ValueError(f"`num_symbols` is {num_symbols}; it must be at least 2.")
         if size is not None and not 1 <= size < num_symbols:
-            raise ValueError(f"`size` is {size}; a set has 1 to {num_symbols - 1} of the {num_symbols} symbols.")
+            raise ValueError(
+                f"`size` is {size}; it must lie between 1 and {num_symbols - 1}, for {num_symbols} symbols."
+            )
         known = epsilon if isinstance(epsilon, jax.core.Tracer) else float(np.asarray(epsilon))
         if isinstance(known, float) and not known > 0:
             raise ValueError(f"`epsilon` is {known}; it must be positive (`inf` for no privacy).")
@@ -65,7 +70,7 @@ class SubsetSelection(eqx.Module):
 
     @property
     def lie_probability(self) -> Float[Array, ""]:
-        """1 - p, accurate however small."""
+        """1 - p, accurate also if it is small."""
         return self.keep_probability * (self.num_symbols - self.size) / self.size * jnp.exp(-self.epsilon)
 
     @property
@@ -93,9 +98,10 @@ class SubsetSelection(eqx.Module):
     def respond(self, symbol: Int[ArrayLike, ""], uniforms: Float[Array | np.ndarray, " n"]) -> Bool[Array, " k"]:
         """Which symbols are in the set, from k + 1 fresh uniform numbers in [0, 1).
 
-        The first decides whether the truth is in it. The others rank the symbols, the truth being put first or last.
+        The first number decides whether the set contains the truth. The others rank the wrong symbols; the truth is put
+        first or last.
         """
-        chance = jnp.floor(uniforms[0] * 2.0**52) * 2.0**-52  # so that 0 occurs: however rare, a lie is possible
+        chance = jnp.floor(uniforms[0] * 2.0**52) * 2.0**-52  # 0 must occur, so that a lie is always possible
         truth = jnp.arange(self.num_symbols) == symbol
         score = jnp.where(truth, jnp.where(chance < self.lie_probability, 2.0, -1.0), jnp.asarray(uniforms[1:]))
         before = score[None, :] < score[:, None]
@@ -105,17 +111,17 @@ class SubsetSelection(eqx.Module):
     def debias(
         self, hits: Float[Array, "*shape"], reports: Float[Array | np.ndarray, "*shape"]
     ) -> Float[Array, "*shape"]:
-        """How many true answers stand behind `hits` of sets among `reports` of them, without bias."""
+        """An unbiased estimate of the number of true answers, if `hits` of `reports` sets contain the symbol."""
         return (hits - self.wrong_probability * reports) * self.width
 
     def noise(self, value: Float[Array, "*shape"], reports: Float[Array, "*shape"]) -> "ResponseNoise":
         """The distribution of the error of debiased counts.
 
-        Entries: how many of the `reports` were true answers is known as far as `value` tells. Sums over the last axis:
+        Entries: the number of true answers among the `reports` is estimated by `value`. Sums over the last axis:
         d symbols are in each set, so the hits of m symbols and of the k - m others add up to d and have the same
         variance. Indicators of a set of fixed size are negatively correlated, so both groups' own variances bound it:
-        where the others are "none of these" alone, by max(p(1-p), q(1-q))/(p-q)^2 per report. (It is assumed that a
-        report that speaks of an entry speaks of all entries beside it on the last axis.)
+        if the only other symbol is "none of these", by max(p(1-p), q(1-q))/(p-q)^2 per report. (This assumes that a
+        report about an entry is about all entries next to it on the last axis.)
         """
         true = jnp.clip(value, 0.0, reports)
         variances = self.variance * (reports - true) + self.variance_true * true
@@ -130,9 +136,9 @@ class SubsetSelection(eqx.Module):
 def best_size(num_symbols: int, epsilon: float | Array) -> int | Array:
     """The size d next to k/(e^eps + 1), at least 1, for which q(1-q)/(p-q)^2 is smaller; the smaller d in a tie.
 
-    A number for a number, computed on the host, so that all machines agree on the size of their sets.
+    For a Python number the result is computed on the host, so that all machines agree on the size of their sets.
     """
-    xp: Any = np if isinstance(epsilon, float) else jnp
+    xp: ModuleType = np if isinstance(epsilon, float) else jnp
     less = xp.exp(-epsilon)  # 1/w
     ideal = num_symbols * less / (1.0 + less)
     low, high = xp.maximum(xp.floor(ideal), 1.0), xp.maximum(xp.ceil(ideal), 1.0)
@@ -141,7 +147,7 @@ def best_size(num_symbols: int, epsilon: float | Array) -> int | Array:
     return int(size) if isinstance(epsilon, float) else size
 
 
-def _variance(k: int, d: Any, less: Any) -> Any:
+def _variance(k: int, d: _Number, less: _Number) -> _Number:
     """q(1-q)/(p-q)^2, up to a factor that is the same for every d."""
     p = d / (d + (k - d) * less)
     q = p * (d - 1 + (k - d) * less) / (k - 1)
@@ -155,9 +161,9 @@ class ResponseNoise(AbstractNoise):
         variances: variance of each entry of the sum, as far as it is known (it depends on how many answers were of
             which kind), broadcastable to `shape`. No bound below rests on it, except that 0 means exact.
         width: each report's entry lies in an interval of this length.
-        reports: how many reports each entry sums, broadcastable to `shape`.
+        reports: the number of reports that each entry sums, broadcastable to `shape`.
         shape: shape of the sum.
-        sums: variance of sums over the last axis, where it is less than that of independent entries.
+        sums: variance of sums over the last axis, if it is less than that of independent entries.
     """
 
     variances: Float[Array, "..."]
@@ -202,13 +208,13 @@ class ResponseNoise(AbstractNoise):
         hoeffding = self.width * jnp.sqrt(self.reports * t / 2.0)
         return jnp.where(self.variances > 0, hoeffding, 0.0).max()
 
-    def scaled(self, white: ArrayLike) -> Float[Array, "..."]:
-        """Refused: this noise was made by the people who report, one by one."""
-        raise TypeError("`ResponseNoise` cannot be made from white noise; it comes from the reports themselves.")
+    def from_white(self, white: ArrayLike) -> Float[Array, "..."]:
+        """Raises: each person who reports has drawn this noise."""
+        raise TypeError("`ResponseNoise` cannot be made from white noise; it is part of the reports.")
 
 
 def variance_of_sums(noise: AbstractNoise) -> Float[Array, "..."]:
-    """The variance of the noise in sums over the last axis: answers of one person are not independent of each other."""
+    """The variance of the noise in sums over the last axis, where the entries of one report are not independent."""
     if isinstance(noise, ResponseNoise) and noise.sums is not None:
         return noise.sums
     return jnp.broadcast_to(noise.variance, noise.shape).sum(axis=-1)

@@ -1,11 +1,11 @@
-"""Symmetric matrices in whole numbers: only the upper triangle exists, and the matrix is mirrored after the release.
+"""Symmetric matrices in whole numbers: only the upper triangle is summed, and it is mirrored after the release.
 
-Noise of a symmetric release is one draw for [i, j] and [j, i]. If both entries were summed, every person whose two
+The noise of a symmetric release has one draw for [i, j] and [j, i]. If both entries were summed, a person whose two
 entries are rounded to different whole numbers would show in release[i, j] - release[j, i] without any noise. So one
-number stands for the pair from the person to the release.
+number stands for the pair, from the person's contribution to the release.
 
 **Formal guarantee.** A contribution x is replaced by (x + x^T)/2, the projection onto symmetric matrices, which brings
-no two matrices further apart in the Frobenius norm: a statistic's sensitivity holds for what is released, also if
+no two matrices further apart in the Frobenius norm: a statistic's sensitivity holds for the released matrix, even if
 its contributions are not symmetric.
 """
 
@@ -16,18 +16,18 @@ import numpy as np
 from jaxtyping import Array, Float, Shaped
 
 
-def packed(x: Float[Array, "*batch d d"]) -> Float[Array, "*batch n"]:
+def pack_triangle(x: Float[Array, "*batch d d"]) -> Float[Array, "*batch n"]:
     """The upper triangle of (x + x^T)/2, row by row."""
     i, j = np.triu_indices(x.shape[-1])
     return (x[..., i, j] + x[..., j, i]) / 2.0
 
 
-def doubled(upper: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch m"]:
-    """The entries of the whole matrix in some order: those above the diagonal once more."""
+def double_triangle(upper: Shaped[Array, "*batch n"]) -> Shaped[Array, "*batch m"]:
+    """The entries of the whole matrix in some order: the triangle, then the entries above the diagonal again."""
     return jnp.concatenate([upper, upper[..., ~_diagonal(upper.shape[-1])]], axis=-1)
 
 
-def mirrored(upper: Shaped[np.ndarray, " n"]) -> Shaped[np.ndarray, "d d"]:
+def mirror_triangle(upper: Shaped[np.ndarray, " n"]) -> Shaped[np.ndarray, "d d"]:
     """The symmetric matrix of an upper triangle."""
     dim = _dim(len(upper))
     i, j = np.triu_indices(dim)

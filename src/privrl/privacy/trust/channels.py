@@ -135,7 +135,7 @@ class RunningChannel(AbstractCuratorChannel):
         inner, white = self.continual.step(inner, fresh, t)
         noise = noise_of(self.statistic, "gaussian", self.scale)
         distribution = noise_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
-        return (running, inner), Release(running + noise.scaled(white), distribution)
+        return (running, inner), Release(running + noise.from_white(white), distribution)
 
     def empty(self) -> Release:
         return Release(jnp.zeros(self.statistic.shape), noise_of(self.statistic, "gaussian", 0.0 * self.scale))

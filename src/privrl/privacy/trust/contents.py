@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
 from privrl.privacy.noise.distributions import GaussianNoise
-from privrl.privacy.noise.lattice import Lattice, lattice_for
+from privrl.privacy.noise.lattice import Lattice, choose_lattice
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def contents_of_vector(name: str, value: Float[Array, "..."], distance: float, b
         )
 
     def lattice(parameter: float) -> Lattice:
-        return lattice_for(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
+        return choose_lattice(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")
 
     def content(number: int, arithmetic: AbstractArithmetic) -> Array | np.ndarray:
         del number

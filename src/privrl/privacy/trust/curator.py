@@ -14,9 +14,9 @@ from privrl.privacy.accounting.ledger import Ledger, OverspentError
 from privrl.privacy.functions.linear_functions import Features, ReleasedLinearFunction
 from privrl.privacy.functions.released import ReleasedFunction, whitened
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
-from privrl.privacy.noise.coins import Coins
 from privrl.privacy.noise.distributions import GaussianNoise
-from privrl.privacy.noise.lattice import Lattice, lattice_for
+from privrl.privacy.noise.lattice import Lattice, choose_lattice
+from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.release_store import ReleaseStore
@@ -81,7 +81,7 @@ class Curator:
         sensitivity = self._sensitivity(chosen, mechanism, declared.sampling, records)
 
         def lattice(parameter: float) -> Lattice:
-            return lattice_for(
+            return choose_lattice(
                 parameter=parameter,
                 sensitivity=sensitivity,
                 norm=sensitivity_of(chosen, "laplace" if choice else mechanism, "add-remove"),
@@ -170,7 +170,7 @@ class Curator:
             if parameter == np.inf:
                 return lambda: total
             distribution, randomness = contents.distribution(arithmetic.scale), self._source.randomness((name, number))
-            return lambda: arithmetic.noisy(distribution, total, randomness)
+            return lambda: arithmetic.add_noise(distribution, total, randomness)
 
         noisy: Array | np.ndarray | None = None
         if self._store is None:
@@ -273,7 +273,7 @@ class Curator:
         key = os.urandom(32) if self._store is None else self._store.secret("groups")
         return self._people.groups(key, "groups", edges)
 
-    def _sampled(self, name: str, number: int, sampling: float, records: int) -> Coins | None:
+    def _sampled(self, name: str, number: int, sampling: float, records: int) -> PoissonSample | None:
         """A secret independent coin per person for Poisson sampling; none where everybody takes part."""
         if sampling == 1.0:
             return None
@@ -282,7 +282,7 @@ class Curator:
                 f"Release `{name}` samples people, which needs one record per person; this data set keeps up to "
                 f"{records}. Keep one record each."
             )
-        return Coins(self._source.secret((name, number, "sample")), sampling)
+        return PoissonSample(self._source.secret((name, number, "sample")), sampling)
 
 
 def _kept() -> np.ndarray:

@@ -17,7 +17,7 @@ from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.privacy.continual.mechanisms import AbstractContinual
 from privrl.privacy.continual.participation import Participation
-from privrl.privacy.noise.lattice import Lattice, filled_by, lattice_for
+from privrl.privacy.noise.lattice import Lattice, choose_lattice, count_filled
 from privrl.privacy.trust.channels import (
     AbstractChannel,
     AbstractCuratorChannel,
@@ -43,7 +43,7 @@ class ExactChannel(AbstractChannel):
     **Formal guarantee.** The encoder's entries are multiples of 2^-30. A person is in one block, and its columns have
     norm at most `factor`; or in several, and the terms of norm 1 of one person are encoded to at most that
     (`repeated.py`). Encoded sums are rounded to whole numbers once per step. The lattice's noise covers the
-    encoded difference of two people and that rounding (`lattice_for`), so the sequence of noisy encodings is mu-GDP.
+    encoded difference of two people and that rounding (`choose_lattice`), so the sequence of noisy encodings is mu-GDP.
     With m terms each, two people fill at most m times as many entries as two records, and truncating the terms of
     either moves their image by at most `factor` sqrt(entries of one): twice as many entries as that cover both.
     """
@@ -83,14 +83,14 @@ class ExactChannel(AbstractChannel):
             decoder, encoder, steps = np.eye(times), np.eye(times, dtype=np.int64) << ENCODER_BITS, 0
             apart = distance_of_people(statistic, mechanism, adjacency, participation)
             factor = reach(mechanism, "blocks", times, participation)
-        lattice = lattice_for(
+        lattice = choose_lattice(
             parameter=parameter,
             sensitivity=apart,
             norm=sensitivity_of(statistic, mechanism, "add-remove"),
-            filled=filled_by(statistic, record, query) * (1 if m == 1 else 2 * m),
+            filled=count_filled(statistic, record, query) * (1 if m == 1 else 2 * m),
             kind="l1" if mechanism == "laplace" else "l2",
             factor=factor,
-            steps=steps,
+            rounds=steps,
         )
         return cls(statistic, lattice, mechanism, encoder, decoder)
 
@@ -101,7 +101,7 @@ class ExactChannel(AbstractChannel):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a term."""
-        return self.statistic.units_shape
+        return self.statistic.steps_shape
 
     def fingerprint(self) -> bytes:
         """What must be the same wherever sums of this channel are continued: the lattice and the encoder."""
@@ -112,11 +112,11 @@ class ExactChannel(AbstractChannel):
 
     def term(self, record: Any, query: Any, index: Any = 0, key: Any = None) -> Int64[np.ndarray, "..."]:
         del index, key
-        return self.lattice.of_one(self.statistic, record, query)
+        return self.lattice.round_record(self.statistic, record, query)
 
-    def noisy(self, encoded: Int64[np.ndarray, "..."], randomness: Any) -> Int64[np.ndarray, "..."]:
+    def add_noise(self, encoded: Int64[np.ndarray, "..."], randomness: Any) -> Int64[np.ndarray, "..."]:
         """An encoded sum with new noise."""
-        return self.lattice.noisy(noise_of(self.statistic, self.mechanism, self.lattice.scale), encoded, randomness)
+        return self.lattice.add_noise(noise_of(self.statistic, self.mechanism, self.lattice.scale), encoded, randomness)
 
     def publish(
         self, memory: Any, total: Callable[[], Int64[np.ndarray, "..."]], t: int | Int[Array, ""], fresh: Noisy

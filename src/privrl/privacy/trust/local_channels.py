@@ -102,14 +102,14 @@ class AbstractReports(AbstractChannel):
         self.checker()(report)
 
     @abc.abstractmethod
-    def units_of_each(
+    def steps_of_each(
         self, reports: Int64[np.ndarray, "B ..."], query: Any, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
         """What each of several checked reports to one query adds to the sums."""
 
-    def units(self, report: Int64[np.ndarray, "..."], query: Any, index: int) -> Int64[np.ndarray, " length"]:
+    def to_steps(self, report: Int64[np.ndarray, "..."], query: Any, index: int) -> Int64[np.ndarray, " length"]:
         """The same of one report."""
-        return self.units_of_each(report[None], query, np.array([index], np.int64))[0]
+        return self.steps_of_each(report[None], query, np.array([index], np.int64))[0]
 
     @abc.abstractmethod
     def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
@@ -119,7 +119,7 @@ class AbstractReports(AbstractChannel):
         return np.zeros(self.length, np.int64)
 
     def term(self, record: Any, query: Any, index: Any, key: Randomness) -> Int64[np.ndarray, " length"]:
-        return self.units(self.randomised(self.truth(record, query, index), key), query, index)
+        return self.to_steps(self.randomised(self.truth(record, query, index), key), query, index)
 
     def publish(
         self, memory: Any, total: Int64[np.ndarray, " length"], t: Any, fresh: Any

@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, Float64
 
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
-from privrl.privacy.noise.coins import Coins
+from privrl.privacy.noise.poisson_sample import PoissonSample
 
 
 class AbstractPeople(abc.ABC):
@@ -25,7 +25,7 @@ class AbstractPeople(abc.ABC):
 
     @abc.abstractmethod
     def total(
-        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: PoissonSample | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         """The sum of the statistic over all kept records, or over those that `included` draws by their number."""
 
@@ -43,10 +43,10 @@ class AbstractPeople(abc.ABC):
         """The marked people alone, all their records with them; people are numbered as on every pass."""
 
     @abc.abstractmethod
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         """A number in [0, 1) for each person: a pseudorandom function, under the key, of the purpose and their id."""
 
     def groups(self, key: bytes, purpose: str, edges: Float64[np.ndarray, " G"]) -> "list[AbstractPeople]":
         """Everybody in one of several groups, which the edges separate, by their coins."""
-        drawn = np.searchsorted(edges, self.coins(key, purpose), side="right")
+        drawn = np.searchsorted(edges, self.unit_draws(key, purpose), side="right")
         return [self.part(drawn == i) for i in range(len(edges) + 1)]

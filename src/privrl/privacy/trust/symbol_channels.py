@@ -41,13 +41,13 @@ class SymbolChannel(AbstractLocalChannel):
         return None
 
     def report(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> Bool[Array, " k"]:
-        return self.response.respond(self.symbol(record, query, index), self.coins(key))
+        return self.response.respond(self.symbol(record, query, index), self.uniforms(key))
 
     def symbol(self, record: Any, query: Any, index: Number) -> Int[Array, ""]:
         """A person's true symbol, brought back into range."""
         return jnp.clip(self.statistic.symbol(record, query, jnp.asarray(index)), 0, self.statistic.num_symbols - 1)
 
-    def coins(self, key: PRNGKeyArray) -> Float[Array, " _"]:
+    def uniforms(self, key: PRNGKeyArray) -> Float[Array, " _"]:
         """The randomness that one report takes."""
         return uniform(key, (self.statistic.num_symbols + 1,))
 
@@ -96,7 +96,7 @@ class SymbolReports(AbstractReports):
     def randomised(self, truth: Int64[np.ndarray, ""], randomness: Randomness) -> Int64[np.ndarray, " size"]:
         if isinstance(randomness, Words):
             return select(randomness, int(truth), self.largest, self.size, self.epsilon)
-        held = self.channel.response.respond(jnp.asarray(truth), self.channel.coins(randomness))
+        held = self.channel.response.respond(jnp.asarray(truth), self.channel.uniforms(randomness))
         return np.flatnonzero(np.asarray(held)).astype(np.int64)
 
     def checker(self) -> Callable[[np.ndarray], None]:
@@ -111,7 +111,7 @@ class SymbolReports(AbstractReports):
 
         return check
 
-    def units_of_each(
+    def steps_of_each(
         self, reports: Int64[np.ndarray, "B size"], query: Any, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
         held = np.zeros((len(reports), self.largest), bool)

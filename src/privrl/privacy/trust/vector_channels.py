@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int64, PRNGKeyArray
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.lattice import Lattice, lattice_for
+from privrl.privacy.noise.lattice import Lattice, choose_lattice
 from privrl.privacy.noise.sources import Randomness, standard_normal
 from privrl.privacy.trust.channels import Number, noise_of, sensitivity_of
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
@@ -38,7 +38,7 @@ class VectorChannel(AbstractLocalChannel):
 
     def report(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> Array:
         del index
-        noise = noise_of(self.statistic, "gaussian", self.scale).scaled(standard_normal(key, self.statistic.shape))
+        noise = noise_of(self.statistic, "gaussian", self.scale).from_white(standard_normal(key, self.statistic.shape))
         return self.statistic.contribution(record, query) + noise
 
     def decode(self, report: Array, query: Any, index: Number) -> tuple[Array, Array]:
@@ -53,7 +53,7 @@ class VectorChannel(AbstractLocalChannel):
         norm, filled = sensitivity_of(self.statistic, "gaussian", "add-remove"), math.prod(self.statistic.raw_shape)
         # Without noise (infinite epsilon) any fine lattice will do; that of parameter 1 is used, and no noise drawn.
         parameter = sensitivity / scale if scale else 1.0
-        lattice = lattice_for(parameter=parameter, sensitivity=sensitivity, norm=norm, filled=filled, kind="l2")
+        lattice = choose_lattice(parameter=parameter, sensitivity=sensitivity, norm=norm, filled=filled, kind="l2")
         if not scale:
             lattice = Lattice(lattice.granularity, norm, lattice.sensitivity, 0, "l2")
         return VectorReports(self, lattice)
@@ -62,8 +62,8 @@ class VectorChannel(AbstractLocalChannel):
 class VectorReports(AbstractReports):
     """Whole terms with Gaussian noise, in units of a public lattice; of a symmetric matrix the upper triangle.
 
-    **Formal guarantee.** The lattice is that of `lattice_for` for records that fill every entry, so a report costs at
-    most the parameter sensitivity / scale (mu of Gaussian noise). It is brought into the range before it is sent,
+    **Formal guarantee.** The lattice is that of `choose_lattice` for records that fill every entry, so a report costs
+    at most the parameter sensitivity / scale (mu of Gaussian noise). It is brought into the range before it is sent,
     which is post-processing.
     """
 
@@ -76,7 +76,7 @@ class VectorReports(AbstractReports):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.statistic.units_shape
+        return self.statistic.steps_shape
 
     @property
     def length(self) -> int:
@@ -92,10 +92,10 @@ class VectorReports(AbstractReports):
 
     def truth(self, record: Any, query: Any, index: int) -> Int64[np.ndarray, "..."]:
         del index
-        return self.lattice.of_one(self.statistic, record, query)
+        return self.lattice.round_record(self.statistic, record, query)
 
     def randomised(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
-        noisy = self.lattice.noisy(self._noise, truth, randomness) if self.lattice.noise else truth
+        noisy = self.lattice.add_noise(self._noise, truth, randomness) if self.lattice.noise else truth
         return np.clip(noisy, -self.largest, self.largest)
 
     def checker(self) -> Callable[[np.ndarray], None]:
@@ -108,7 +108,7 @@ class VectorReports(AbstractReports):
 
         return check
 
-    def units_of_each(
+    def steps_of_each(
         self, reports: Int64[np.ndarray, "B ..."], query: Any, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
         del query

@@ -266,7 +266,7 @@ class AbstractAgent(abc.ABC):
         An error here must neither affect another person's record nor quote this one.
         """
         try:
-            found, finite = self._plans.units(records, plan)
+            found, finite = self._plans.to_steps(records, plan)
             return [units if fine else None for units, fine in zip(found, finite.tolist(), strict=True)]
         except Exception:
             if number == 1:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Int, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.noise.bounding import LatticeBounds, of_each
+from privrl.privacy.noise.bounding import LatticeBounds, round_each
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.release_store import ReleaseStore
@@ -102,7 +102,7 @@ class LivePlans:
         """The largest number of releases of each statistic."""
         return {_pool(name): float(blocks) for name in self.channels}
 
-    def units(self, records: Any, plan: int) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
+    def to_steps(self, records: Any, plan: int) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
         """Every person's terms of all statistics, concatenated, for the plan that they acted on, in steps of the
         lattice; and whether all terms are finite.
 
@@ -150,7 +150,7 @@ class LivePlans:
 
             def draw() -> Int64[np.ndarray, "..."]:
                 source = Words() if self._key is None else SimulationKeys.of(self._key).white(number, block, 0)
-                return channel.noisy(encoded(), source)
+                return channel.add_noise(encoded(), source)
 
             try:
                 return self._store.release(
@@ -199,7 +199,7 @@ def _terms(
     grids: tuple[tuple[AbstractStatistic, LatticeBounds], ...], records: Any, plan: Plan
 ) -> tuple[Int64[Array, "B entries"], Bool[Array, " B"]]:
     """The terms of several people, computed separately."""
-    found = [of_each(statistic, records, plan, bounds) for statistic, bounds in grids]
+    found = [round_each(statistic, records, plan, bounds) for statistic, bounds in grids]
     units = [units.reshape(len(units), -1) for units, _ in found]
     return jnp.concatenate(units, axis=1), jnp.stack([finite for _, finite in found]).all(axis=0)
 

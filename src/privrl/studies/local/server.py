@@ -220,7 +220,7 @@ class Server:
         assert self._secret
         for reports in self._reports.values():
             if isinstance(reports, SymbolReports):
-                reports.units_of_each(np.arange(reports.size)[None], self._plans[0], np.zeros(1, np.int64))
+                reports.steps_of_each(np.arange(reports.size)[None], self._plans[0], np.zeros(1, np.int64))
 
     def result(self) -> Result:
         """The current policy and the certificate of all reports of one user."""
@@ -339,7 +339,7 @@ class Server:
             columns = zip(*(some[row].message.parts for row in rows), strict=True)
             units[rows] = np.concatenate(
                 [
-                    reports.units_of_each(np.stack(column), self._plans[plan], numbers[rows])
+                    reports.steps_of_each(np.stack(column), self._plans[plan], numbers[rows])
                     for reports, column in zip(self._reports.values(), columns, strict=True)
                 ],
                 axis=1,

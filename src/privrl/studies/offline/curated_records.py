@@ -15,8 +15,8 @@ from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.data.tables.part import Part
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
-from privrl.privacy.noise.coins import Coins
-from privrl.privacy.noise.lattice import filled_by_blocks
+from privrl.privacy.noise.lattice import count_filled_by_blocks
+from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.privacy.trust.people import AbstractPeople
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.memory import check_sum
@@ -104,7 +104,7 @@ class SecretFunction(AbstractSecret):
         return self._data.digest(key)
 
     def total(
-        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: PoissonSample | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         del included
         return arithmetic.zeros(statistic)
@@ -115,7 +115,7 @@ class SecretFunction(AbstractSecret):
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "SecretFunction":
         return self
 
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         del key, purpose
         return np.zeros(0)
 
@@ -184,19 +184,19 @@ class Records(AbstractSecret):
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "Records":
         return Records(Part(self._data, chosen))
 
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         return self._data.unit_draws(key, purpose)
 
     def total(
         self,
         statistic: AbstractStatistic,
-        included: Coins | None,
+        included: PoissonSample | None,
         arithmetic: AbstractArithmetic,
         onto: Int64[np.ndarray, "..."] | None = None,
     ) -> Array | np.ndarray:
         """As of all people; in whole numbers also added onto the sum of other people, which must not be used again."""
         self.check(statistic, arithmetic)
-        marks = None if included is None else lambda first, count: included.marks(self._first + first, count)
+        marks = None if included is None else lambda first, count: included.draws(self._first + first, count)
         return arithmetic.sum_records(statistic, EpisodeSummands(self._data, statistic, marks), onto)
 
     def check(self, statistic: AbstractStatistic, arithmetic: AbstractArithmetic) -> None:
@@ -205,7 +205,7 @@ class Records(AbstractSecret):
         arithmetic.check(statistic, EpisodeSummands(self._data, statistic))
 
     def filled(self, statistic: AbstractStatistic) -> int:
-        return filled_by_blocks(statistic, EpisodeSummands(self._data, statistic).block_shape)
+        return count_filled_by_blocks(statistic, EpisodeSummands(self._data, statistic).block_shape)
 
 
 def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineAnalysis) -> AbstractSecret:

@@ -14,7 +14,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.data.tables.shards import Group, Shard, ShardedEpisodes
 from privrl.executors.executor import in_place
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
-from privrl.privacy.noise.coins import Coins
+from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.offline.curated_records import AbstractSecret, Records
 
@@ -77,7 +77,7 @@ class ShardedRecords(AbstractSecret):
         return self._records.filled(statistic)
 
     def total(
-        self, statistic: AbstractStatistic, included: Coins | None, arithmetic: AbstractArithmetic
+        self, statistic: AbstractStatistic, included: PoissonSample | None, arithmetic: AbstractArithmetic
     ) -> Array | np.ndarray:
         if not arithmetic.exact:
             raise ValueError(NOT_EXACT)
@@ -95,8 +95,8 @@ class ShardedRecords(AbstractSecret):
         counts = np.array([found[i] for i in range(len(found))], np.int64)
         return [ShardedRecords(self._records, self._data, part, counts[:, i]) for i, part in enumerate(parts)]
 
-    def coins(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
-        return self._records.coins(key, purpose)
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
+        return self._records.unit_draws(key, purpose)
 
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "ShardedRecords":
         raise ValueError(NOT_EXACT)
@@ -106,7 +106,7 @@ class ShardedRecords(AbstractSecret):
 def _total(
     shard: Shard,
     statistic: AbstractStatistic,
-    included: Coins | None,
+    included: PoissonSample | None,
     arithmetic: AbstractArithmetic,
     group: Group | None,
     first: int,
