@@ -118,8 +118,8 @@ NOISE = (
     Mutation(
         "exact lies half as frequent",
         "privacy/noise/discrete.py",
-        "[coin < threshold]",
-        "[2 * coin < threshold]",
+        "[chance < threshold]",
+        "[2 * chance < threshold]",
         "privacy/test_discrete.py::test_randomised_response_in_frequencies_and_at_the_ends",
     ),
     Mutation(

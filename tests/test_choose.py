@@ -140,7 +140,7 @@ class TestAccounting:
         for other in (Request("sum", "gaussian"), Request("sum", "gaussian", group="choose")):
             with pytest.raises(BudgetError, match="a `group` of its own"):
                 calibrate([Request("choice", "exponential", group="choose"), other], Budget.of(epsilon=1.0, delta=1e-6))
-        with pytest.raises(ValueError, match="made once"):
+        with pytest.raises(ValueError, match="requires `times=1`"):
             Declared("choice", access="choice", times=2)
 
 

@@ -56,7 +56,7 @@ class Crowd(AbstractPeople):
     def part(self, chosen):
         raise AssertionError("nobody is split here")
 
-    coins = part
+    unit_draws = part
 
 
 def ask(crowd, declared, source=None, mechanism="gaussian", **budget):
@@ -104,7 +104,7 @@ def test_refuses_before_anybody_is_touched():
     assert crowd.looks == 1
 
 
-def test_sampling_draws_new_coins_for_every_release():
+def test_sampling_draws_a_new_sample_for_every_release():
     crowd = Crowd()
     curator = ask(crowd, [Declared("x", Vector(), times=3, sampling=0.3)], epsilon=1.0, delta=1e-5)
     for _ in range(3):

@@ -430,6 +430,6 @@ def test_a_coin_is_the_product_of_smaller_ones_and_of_any_size(monkeypatch: pyte
     words, tosses = Words(bytes(32)), 4000
     assert not any(draw_bernoulli_exp(words, Fraction(10) ** size) for size in (3, 6, 12, 18))
     for most in (Fraction(64), Fraction(1, 3)):
-        monkeypatch.setattr(_discrete, "_MOST", most)
+        monkeypatch.setattr(_discrete, "_MAX_EXPONENT", most)
         heads = sum(draw_bernoulli_exp(words, Fraction(7, 10)) for _ in range(tosses))
         assert stats.binomtest(heads, tosses, math.exp(-0.7)).pvalue > 1e-4

@@ -34,7 +34,7 @@ class Nobody(AbstractPeople):
     def total(self, statistic, included, arithmetic):
         raise AssertionError
 
-    filled = part = coins = total
+    filled = part = unit_draws = total
 
 
 def curator(
