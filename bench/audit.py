@@ -5,7 +5,7 @@ import jax
 import privrl
 from bench.timing import Row, seconds
 from privrl.audit.empirical import lower_bound
-from privrl.audit.worlds import data_of, world_of
+from privrl.audit.worlds import choose_world, make_data
 from privrl.envs.base import Env
 from privrl.recipes.all_recipes import get
 
@@ -18,9 +18,12 @@ def trials(number: int = 2_000, people: int = 1_000) -> Row:
     The audit's time includes its one recorded fit and the search for the worst pair of records.
     """
     recipe = get(RECIPE)
-    world, learner = world_of(recipe)
+    world, learner = choose_world(recipe)
     assert isinstance(world, Env)
-    data, private = data_of(world, learner, people, jax.random.key(0)), recipe.privatizer(epsilon=EPSILON, delta=DELTA)
+    data, private = (
+        make_data(world, learner, people, jax.random.key(0)),
+        recipe.privatizer(epsilon=EPSILON, delta=DELTA),
+    )
 
     def audit() -> float:
         report = lower_bound(RECIPE, epsilon=EPSILON, delta=DELTA, trials=number, key=jax.random.key(2))

@@ -12,9 +12,9 @@ import pytest
 from draws import record_draws
 
 import privrl
-from privrl.audit.sensitivity import search
+from privrl.audit.sensitivity import search_sensitivities
 from privrl.audit.surface.adversarial_records import adversarial_lq_records, adversarial_records
-from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_fit import record_fit
 from privrl.audit.surface.recorded_run import record_run
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic
@@ -89,7 +89,7 @@ def of_rows(statistic: AbstractStatistic, rows):
 
 def distances(statistic: AbstractStatistic, records, query=None):
     """The largest L2 and L1 distance between two records' answers, and the largest norms, by brute force."""
-    x = np.unique(Asked("", statistic, query, query).answers(records), axis=0)
+    x = np.unique(Query("", statistic, query, query).answers(records), axis=0)
     l2 = np.sqrt(np.maximum((x**2).sum(1)[:, None] + (x**2).sum(1) - 2 * x @ x.T, 0)).max()
     l1 = max(np.abs(x - row).sum(1).max() for row in x)
     return {
@@ -102,7 +102,7 @@ def distances(statistic: AbstractStatistic, records, query=None):
 
 def check_sensitivity(statistic: AbstractStatistic, records, query=None):
     """No pair of records breaks the declared sensitivities, under either relation."""
-    check_asked([Asked(type(statistic).__name__, statistic, query, query)], records)
+    check_asked([Query(type(statistic).__name__, statistic, query, query)], records)
 
 
 def check_asked(asked, records):
@@ -112,7 +112,7 @@ def check_asked(asked, records):
     once for each in `statistics/test_search.py`.
     """
     assert asked
-    found = search(asked, records, np.random.default_rng(0), rounds=0, norms=("l2", "l1"))
+    found = search_sensitivities(asked, records, np.random.default_rng(0), rounds=0, norms=("l2", "l1"))
     assert {s.release for s in found} == {one.name for one in asked}
     assert not [s for s in found if s.broken]
 
@@ -170,7 +170,7 @@ def check_fits(learner, data, budget=BUDGET, mechanism="gaussian"):
 def check_offline(learner, data, budget=BUDGET, mechanism="gaussian"):
     """All that `check_fits` checks, the sensitivities of everything that is asked, and who cannot serve it."""
     check_fits(learner, data, budget, mechanism)
-    asked = record_fit(data, learner, privrl.Central(**budget, mechanism=mechanism), KEY).asked
+    asked = record_fit(data, learner, privrl.Central(**budget, mechanism=mechanism), KEY).queries
     check_asked(asked, hostile_trajectories(learner.horizon, *learner.space))
     with pytest.raises(PairingError, match="already left"):
         privrl.fit(data, learner, privrl.Local(**budget))
@@ -200,7 +200,7 @@ def check_online(learner, env, budget=BUDGET, episodes=60, local=None):
     assert (first.block_regret > -1e-12).all()
 
     recorded = record_run(env, learner, private, key)
-    asked = [one for block in {0, len(recorded.ends) - 1} for one in recorded.asked(block)]
+    asked = [one for block in {0, len(recorded.ends) - 1} for one in recorded.queries_about(block)]
     if isinstance(env, LQEnv):
         check_asked(asked, adversarial_lq_records(env.horizon, learner.task.state_dim, learner.task.input_dim))
     else:

@@ -14,10 +14,10 @@ from statistic_cases import CASES
 
 import privrl
 from privrl.audit.attacks.curator_attack import CuratorAttack
-from privrl.audit.bounds import bound_of
-from privrl.audit.sensitivity import farthest
-from privrl.audit.surface.neighbouring_records import picked
-from privrl.audit.surface.queries import Asked
+from privrl.audit.bounds import bound_epsilon
+from privrl.audit.sensitivity import find_farthest
+from privrl.audit.surface.neighbouring_records import pick_records
+from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_fit import Skipped, record_fit, record_queries
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineAnalysis
@@ -204,10 +204,10 @@ class TestScores:
     @pytest.mark.parametrize("case", CASES[CandidateScores], ids=("huge", "small", "by-step"))
     def test_no_pair_of_records_is_further_apart_than_the_spread(self, case):
         records, scores = case.records(), case.statistic
-        x = Asked("choice", scores).answers(records)
+        x = Query("choice", scores).answers(records)
         norm, spread = scores.l1("add-remove"), scores.spread("replace-one")
         lattice = choose_lattice(parameter=0.5, sensitivity=spread, norm=norm, filled=2, kind="l1")
-        units = Asked("choice", scores).to_steps(records, lattice) * lattice.granularity
+        units = Query("choice", scores).to_steps(records, lattice) * lattice.granularity
         for values, bound in ((x, spread * (1 + 1e-12)), (units, lattice.sensitivity)):
             d = values[:, None] - values[None, :]
             assert (d.max(axis=-1) - d.min(axis=-1)).max() <= bound
@@ -335,7 +335,7 @@ class TestCurator:
         )
         pair = (np.array([[3.0, -3.0, -3.0], [-3.0, 3.0, 3.0]]),)
         scores = CuratorAttack(fit, pair).scores(jax.random.key(3), 20_000)
-        found = bound_of(scores, 0.0, 0.95, gaussian=False)
+        found = bound_epsilon(scores, 0.0, 0.95, gaussian=False)
         exact = np.log(probabilities(pair[0][0], 6.0) / probabilities(pair[0][1], 6.0))
         assert found <= np.abs(exact).max() <= 2.0 and found > 0.5 * np.abs(exact).max()
 
@@ -493,18 +493,18 @@ class TestChosen:
         fit = record_fit(many, self.learner, privrl.Central(epsilon=1.0, delta=1e-6), jax.random.key(6))
         records = CASES[CandidateScores][0].records()
         single = jax.tree.map(lambda x: x[:, 0], records)
-        steps = [step for step in fit.asked if fit.concerns(step, group)]
+        steps = [step for step in fit.queries if fit.concerns(step, group)]
         answers = [step.answers(records if step.statistic.per_person else single) / step.scale for step in steps]
-        i, j, _ = farthest(np.concatenate(answers, axis=1))
+        i, j, _ = find_farthest(np.concatenate(answers, axis=1))
         kinds = (records, single)
         pair = tuple(
             None
             if isinstance(step, Skipped)
-            else step.answers(picked(kinds[not step.statistic.per_person], np.array([i, j])))
+            else step.answers(pick_records(kinds[not step.statistic.per_person], np.array([i, j])))
             for step in fit.steps
         )
         scores = CuratorAttack(fit, pair, group).scores(jax.random.key(7), 20_000)
-        assert 0.0 <= bound_of(scores, 1e-6, 0.95, gaussian=False) <= 1.0
+        assert 0.0 <= bound_epsilon(scores, 1e-6, 0.95, gaussian=False) <= 1.0
 
     def test_the_rule_is_public(self):
         """From the numbers of people, states and actions, and from whether only ends pay."""

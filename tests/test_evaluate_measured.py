@@ -219,7 +219,7 @@ def test_every_release_is_declared_and_bounded(assessed: Result) -> None:
     evaluator = MeasuredEvaluator(advice, values, WORLD.horizon, 1_000)
     asked = record_queries(
         sampled(WORLD, 1_000, jax.random.key(9)), evaluator, evaluator.evaluate, BUDGET, jax.random.key(10)
-    ).asked
+    ).queries
     assert {one.name for one in asked} == {declared.name for declared in evaluator.declare()}
     check_asked(asked, adversarial_measurements(WORLD.horizon, WORLD.columns, WORLD.num_actions, count=240))
 

@@ -16,12 +16,12 @@ from privrl.audit.attacks.attack import likelihood_ratio
 from privrl.audit.attacks.channel_attack import ChannelAttack
 from privrl.audit.attacks.curator_attack import _Person
 from privrl.audit.attacks.local_attacks import ShuffleAttack, log_probability
-from privrl.audit.audit_report import plot
-from privrl.audit.bounds import bound_of
+from privrl.audit.audit_report import plot_reports
+from privrl.audit.bounds import bound_epsilon
 from privrl.audit.empirical import _online, lower_bound
-from privrl.audit.surface.neighbouring_records import picked, pool
+from privrl.audit.surface.neighbouring_records import make_record_pool, pick_records
 from privrl.audit.surface.recorded_run import RunTranscript, record_run
-from privrl.audit.worlds import prepared, tiny_world
+from privrl.audit.worlds import prepare_audit, tiny_world
 from privrl.contracts.release import Release
 from privrl.learners.gradient.approximators import TabularQ
 from privrl.learners.gradient.q_learning import QLearning
@@ -180,7 +180,7 @@ def test_reports_are_text_json_and_plots(tmp_path):
     assert broken.broken and "BROKEN" in str(broken)
     loose = dataclasses.replace(report, epsilon_claimed=0.1, epsilon_lower=0.5)
     assert not loose.broken  # the claim of a recipe as published is refuted, not its accounting
-    plot([report, broken], tmp_path / "audit.svg")
+    plot_reports([report, broken], tmp_path / "audit.svg")
     assert "dp-apvi" in (tmp_path / "audit.svg").read_text()
 
 
@@ -188,9 +188,9 @@ def test_bounds_are_counted_on_runs_that_did_not_choose_the_threshold():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(2, 4000))
     scores[1] += 3.0
-    assert bound_of(scores, 0.0, 0.95, gaussian=False) > 2
+    assert bound_epsilon(scores, 0.0, 0.95, gaussian=False) > 2
     scores[1, 2000:] -= 3.0  # what the first half promised does not come
-    assert bound_of(scores, 0.0, 0.95, gaussian=False) == bound_of(scores, 0.0, 0.95, gaussian=True) == 0.0
+    assert bound_epsilon(scores, 0.0, 0.95, gaussian=False) == bound_epsilon(scores, 0.0, 0.95, gaussian=True) == 0.0
 
 
 def test_likelihood_ratios_are_those_of_the_densities():
@@ -226,9 +226,9 @@ def test_streams_are_scored_by_the_whole_sequence(continual):
     ledger = private.calibrate([declared])
     channel = private.channel(declared, ledger)
     run = RunTranscript(learner, private, ledger, {declared.name: channel}, (1, 2, 3), (None,) * 4, ())
-    records = picked(pool(env, np.random.default_rng(0)), np.array([3, 5]))
+    records = pick_records(make_record_pool(env, np.random.default_rng(0)), np.array([3, 5]))
     attack = ChannelAttack(run, ((1,), (1,)), records)
-    zero, one = run.asked(1)[0].answers(records)
+    zero, one = run.queries_about(1)[0].answers(records)
     B = channel.continual.matrix()
     sums = (np.arange(len(B)) >= 1).astype(float)
     covariance = float(channel.scale) ** 2 * B @ B.T
@@ -253,9 +253,9 @@ def test_all_episodes_of_one_person_are_attacked(name, times, distance):
     """Two people who come as often and as soon again as they may are as far apart as is paid for, and no further. Both
     come as often, so a count of records tells nothing."""
     rng, often = np.random.default_rng(0), Participation(times, distance)
-    _, private, env, learner = prepared(name, 1.0, 1e-5, None, None)
+    _, private, env, learner = prepare_audit(name, 1.0, 1e-5, None, None)
     run = record_run(env, learner, private, jax.random.key(0), often)
-    attack, _, events = _online(run, pool(env, rng, limit=200), rng, 2)
+    attack, _, events = _online(run, make_record_pool(env, rng, limit=200), rng, 2)
     assert isinstance(attack, ChannelAttack)
     assert {len(pattern) for pattern in attack.patterns} == {times}
     assert all(np.diff(pattern).min() >= distance for pattern in attack.patterns)

@@ -5,7 +5,7 @@ import pytest
 
 from privrl.audit.empirical import _patterns, lower_bound
 from privrl.audit.surface.recorded_run import record_run
-from privrl.audit.worlds import prepared
+from privrl.audit.worlds import prepare_audit
 from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.participation import Participation
 
@@ -28,7 +28,7 @@ def test_people_on_both_sides_of_an_epochs_end(m: int, distance: int) -> None:
 
 
 def test_patterns_cross_the_end_of_an_epoch() -> None:
-    _, privatizer, world, learner = prepared("dp-ucbvi", 2.0, 1e-5, None, None)
+    _, privatizer, world, learner = prepare_audit("dp-ucbvi", 2.0, 1e-5, None, None)
     run = record_run(world, learner, privatizer, KEY, Participation(2), open_ended=True)
     (channel,) = run.channels.values()
     assert isinstance(channel.continual, Epochs) and channel.continual.order[:2] == (0, 1)

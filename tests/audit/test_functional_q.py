@@ -154,7 +154,7 @@ def test_level_is_the_inner_product_with_one():
     place = np.linspace(0, 1, 9)
     inverse = np.linalg.inv(np.exp(-1.3 * np.abs(place[:, None] - place)))
     F = np.random.default_rng(0).normal(size=(2, 9))
-    assert float(attacks.level(jnp.asarray(F), 1.3)) == pytest.approx((F @ inverse).sum())
+    assert float(attacks.level_score(jnp.asarray(F), 1.3)) == pytest.approx((F @ inverse).sum())
 
 
 def test_a_batch_changes_b_times_as_much_as_a_reward():
@@ -177,7 +177,7 @@ def test_with_one_path_the_released_function_is_the_exact_one():
     assert scale > 500
 
     def run(key: jax.Array, world: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return attacks.released_with_one_path(key, world, scale, in_rewards=False)
+        return attacks.release_with_one_path(key, world, scale, in_rewards=False)
 
     keys = jax.random.split(jax.random.key(0), (2, 40))
     F, g = (np.asarray(x) for x in jax.jit(jax.vmap(jax.vmap(run, (0, None))))(keys, jnp.arange(2)))
@@ -193,7 +193,7 @@ def test_with_one_path_the_released_function_is_the_exact_one():
 def test_the_batch_is_caught():
     found = CASES["batch"].attack(jax.random.key(1), 600)
     assert found.caught and found.claimed == 1.0 and found.audited > 2.0  # so many runs show 3.4 at most
-    assert not CASES["batch"].corrected(jax.random.key(2), 600).caught
+    assert not CASES["batch"].attack_corrected(jax.random.key(2), 600).caught
 
 
 def test_memory_is_caught():
@@ -205,7 +205,7 @@ def test_memory_is_caught():
 @each_case
 def test_the_attack_leaves_the_corrected_mechanism_alone(case: Case):
     for seed in range(3):
-        found = case.corrected(jax.random.key(100 + seed), case.trials)
+        found = case.attack_corrected(jax.random.key(100 + seed), case.trials)
         assert not found.caught and found.audited <= found.claimed
 
 

@@ -10,8 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from privrl.audit.known_bad.case import Audited, Case, by_counting, distance, epsilon_by_distance, rho_by_distance
-from privrl.audit.known_bad.cases import CASES, show
+from privrl.audit.known_bad.case import (
+    Audited,
+    Case,
+    audit_by_counting,
+    audit_epsilon_by_distance,
+    audit_rho_by_distance,
+    distance,
+)
+from privrl.audit.known_bad.cases import CASES, run_cases
 from privrl.audit.known_bad.contributions import _values
 from privrl.audit.known_bad.noise import CASES as NOISE
 from privrl.audit.known_bad.printed_lq import _people, _printed_scales, _right_scales
@@ -61,7 +68,7 @@ def test_the_flaw_is_caught(case: Case) -> None:
     ids=lambda case: case.name,
 )
 def test_the_attack_leaves_the_corrected_mechanism_alone(case: Case) -> None:
-    found = case.corrected(jax.random.key(2), smaller(case))
+    found = case.attack_corrected(jax.random.key(2), smaller(case))
     assert not found.caught
     if found.unit != "success rate":
         assert found.audited <= found.claimed
@@ -78,12 +85,12 @@ def test_the_flaw_is_caught_every_time(case: Case) -> None:
 @each_case
 def test_the_corrected_mechanism_is_never_accused(case: Case) -> None:
     """Bounds hold with probability .9999 each, so 20 runs at exactly the claim raise an alarm once in 500 times."""
-    assert not any(case.corrected(jax.random.key(seed), case.trials).caught for seed in range(seeds(case)))
+    assert not any(case.attack_corrected(jax.random.key(seed), case.trials).caught for seed in range(seeds(case)))
 
 
 def test_fresh_noise_leaves_the_naming_attack_at_chance() -> None:
     """999 guesses at 1 in 200 make 5 right ones; more than 17 in one of 100,000 runs."""
-    found = BY_NAME["noise-drawn-once"].corrected(jax.random.key(2), 1_000)
+    found = BY_NAME["noise-drawn-once"].attack_corrected(jax.random.key(2), 1_000)
     assert found.claimed == 1 / 200
     assert found.audited <= 17 / 999
 
@@ -91,7 +98,7 @@ def test_fresh_noise_leaves_the_naming_attack_at_chance() -> None:
 @pytest.mark.slow
 def test_fresh_noise_leaves_the_naming_attack_below_twice_chance() -> None:
     """19,999 guesses make 100 +- 10 right ones."""
-    assert BY_NAME["noise-drawn-once"].corrected(jax.random.key(3), 20_000).audited <= 2 / 200
+    assert BY_NAME["noise-drawn-once"].attack_corrected(jax.random.key(3), 20_000).audited <= 2 / 200
 
 
 def test_noise_for_adding_is_worth_twice_the_claim_under_replacement() -> None:
@@ -155,8 +162,8 @@ def test_distance_is_a_lower_bound_as_often_as_it_says(apart: float, n: int) -> 
 def test_distance_of_the_same_world_twice_is_nothing() -> None:
     scores = normal_scores(np.random.default_rng(1), 0.0, 1_000)
     assert distance(scores) == 0.0
-    assert not rho_by_distance(scores, 0.01).caught
-    assert not epsilon_by_distance(scores, 0.01).caught
+    assert not audit_rho_by_distance(scores, 0.01).caught
+    assert not audit_epsilon_by_distance(scores, 0.01).caught
 
 
 def test_counting_of_worlds_told_apart_without_fail() -> None:
@@ -164,7 +171,7 @@ def test_counting_of_worlds_told_apart_without_fail() -> None:
     n = 2_000
     scores = np.stack([np.zeros(n), np.ones(n)])
     high = 1 - 0.00005 ** (2 / n)
-    np.testing.assert_allclose(by_counting(scores).audited, math.log((1 - high - 1e-5) / high), rtol=1e-9)
+    np.testing.assert_allclose(audit_by_counting(scores).audited, math.log((1 - high - 1e-5) / high), rtol=1e-9)
 
 
 def test_counting_is_held_out() -> None:
@@ -173,7 +180,7 @@ def test_counting_is_held_out() -> None:
     scores = np.concatenate(
         [np.stack([np.zeros(500), np.ones(500)]), np.repeat(rng.normal(size=(1, 500)), 2, 0)], axis=1
     )
-    assert by_counting(scores).audited == 0.0
+    assert audit_by_counting(scores).audited == 0.0
 
 
 def test_cases_say_what_they_are() -> None:
@@ -185,7 +192,7 @@ def test_cases_say_what_they_are() -> None:
 
 def test_show_is_ready_for_json() -> None:
     told: list[str] = []
-    shown = show(NOISE[:1], jax.random.key(6), told.append)
+    shown = run_cases(NOISE[:1], jax.random.key(6), told.append)
     assert told == ["noise-drawn-once"]
     (case,) = json.loads(json.dumps({"cases": shown}, allow_nan=False))["cases"]
     assert case["caught"] is True and case["audited"] >= 0.99 and case["claimed"] == 0.005
@@ -194,4 +201,5 @@ def test_show_is_ready_for_json() -> None:
 
 def test_the_page_of_known_bad_mechanisms_has_every_case() -> None:
     page = (Path(__file__).parents[2] / "docs" / "audited.md").read_text()
-    assert [name for name in BY_NAME if f"`{name}`" not in page] == []
+    rows = {name: f"| `{name}` | {case.paper} | {case.flaw}: {case.proof} |" for name, case in BY_NAME.items()}
+    assert [name for name, row in rows.items() if row not in page] == []

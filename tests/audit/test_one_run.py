@@ -7,7 +7,7 @@ import pytest
 import privrl
 from privrl.audit import one_run
 from privrl.audit.one_run import WithCanaries, _invented
-from privrl.audit.worlds import data_of, tiny_world
+from privrl.audit.worlds import make_data, tiny_world
 from privrl.data.tables.part import Part
 from privrl.learners.linear.vapvi import VAPVI
 from privrl.learners.tabular.apvi import APVI
@@ -23,7 +23,7 @@ LEARNER = APVI(S, A, H)
 
 
 def table(learner=LEARNER, people=300):
-    return data_of(tiny_world(H, S, A), learner, people, jax.random.key(0))
+    return make_data(tiny_world(H, S, A), learner, people, jax.random.key(0))
 
 
 def test_a_fit_without_noise_gives_every_canary_away():

@@ -15,10 +15,17 @@ from privrl.audit.known_bad.cases import CASES
 from privrl.audit.protocol import episode_ends as _stays
 from privrl.audit.protocol import relations as _relations
 from privrl.audit.protocol import sequences as _sequences
-from privrl.audit.protocol.crashes import Attempt, MortalStore, changed_settings, crash_points, crashed, in_two_groups
+from privrl.audit.protocol.crashes import (
+    Attempt,
+    MortalStore,
+    choose_crash_points,
+    count_in_two_groups,
+    spend_after_crash,
+    vary_settings,
+)
 from privrl.audit.protocol.protocol_attacks import protocol_attacks
 from privrl.audit.surface.recorded_fit import record_fit
-from privrl.audit.surface.recorded_people import Listening
+from privrl.audit.surface.recorded_people import GroupRecorder
 from privrl.contracts.release import Release
 from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.privacy.store.release_store import ReleaseStore
@@ -38,7 +45,7 @@ def noise(n, m, seed=1):
 
 def test_independent_noise_has_no_relations():
     for m in (1, 7, 64, 300):
-        assert _relations.relations(np.rint(noise(192, m)).astype(np.int64), np.full(m, 2.0**33), "x", RNG) == []
+        assert _relations.find_relations(np.rint(noise(192, m)).astype(np.int64), np.full(m, 2.0**33), "x", RNG) == []
 
 
 @pytest.mark.parametrize(
@@ -53,14 +60,14 @@ def test_independent_noise_has_no_relations():
 )
 def test_planted_relations_are_found(plant, words):
     drawn = plant(noise(192, 6))
-    found = _relations.relations(np.rint(drawn), np.full(drawn.shape[1], 2.0**33), "x", RNG)
+    found = _relations.find_relations(np.rint(drawn), np.full(drawn.shape[1], 2.0**33), "x", RNG)
     assert len(found) == 1 and words in found[0]
 
 
 def test_a_matrix_that_is_not_symmetric_is_found():
     noise = SymmetricNoise(1.0, 2)
-    assert _relations.asymmetry(Release(jnp.eye(2), noise), "x") == []
-    (line,) = _relations.asymmetry(Release(jnp.asarray([[1.0, 3.0], [2.0, 1.0]]), noise), "x")
+    assert _relations.find_asymmetry(Release(jnp.eye(2), noise), "x") == []
+    (line,) = _relations.find_asymmetry(Release(jnp.asarray([[1.0, 3.0], [2.0, 1.0]]), noise), "x")
     assert "[0, 1] - [1, 0] is 1" in line
 
 
@@ -70,11 +77,11 @@ def test_uneven_contributions_are_released_as_one_number():
     learner = get("dp-pevi").build(env)
     data = tiny_data(env, 50)
     fit = record_fit(data, learner, Central(epsilon=1.0, delta=1e-5), jax.random.key(0))
-    gram = next(step for step in fit.asked if step.name == "gram")
+    gram = next(step for step in fit.queries if step.name == "gram")
     uneven = _relations.Lopsided(gram.statistic, 2.0**-16)
     matrix = np.asarray(contribution(uneven, jax.tree.map(lambda x: x[0], tiny_records(env))))
     assert (matrix != matrix.T).any() and (np.trunc(matrix * 2.0**33) != np.trunc(matrix.T * 2.0**33)).any()
-    finding = _relations.of_fit(fit, Records(data), RNG)
+    finding = _relations.attack_fit(fit, Records(data), RNG)
     assert not finding.broken and finding.tried >= 21 + 6
 
 
@@ -93,7 +100,7 @@ def test_a_person_who_stays_moves_nobody():
     def live(store, clock):
         return Agent(learner, private, num_users=people, store=store, patience=_stays.PATIENCE, clock=clock, key=key)
 
-    finding, moved = _stays.length_of_stay(live, records, ends)
+    finding, moved = _stays.attack_episode_ends(live, records, ends)
     assert not finding.broken and finding.tried > 20 and moved
 
     class Impatient(Agent):
@@ -108,15 +115,15 @@ def test_a_person_who_stays_moves_nobody():
         settings = {"num_users": people, "store": store, "patience": _stays.PATIENCE, "clock": clock, "key": key}
         return Impatient(learner, private, **settings)
 
-    assert _stays.length_of_stay(impatient, records, ends)[0].broken
+    assert _stays.attack_episode_ends(impatient, records, ends)[0].broken
 
 
 def test_sequences_are_compared_to_the_last_bit():
     log = [("release", "a", (1.0,), b"x"), ("skip", "b", (), b"c")]
-    assert _sequences.compared(log, list(log), "replaced") == []
-    assert "1 releases" in _sequences.compared(log, log[:1], "removed")[0]
+    assert _sequences.compare_sequences(log, list(log), "replaced") == []
+    assert "1 releases" in _sequences.compare_sequences(log, log[:1], "removed")[0]
     other = [("release", "a", (1.0 + 2**-52,), b"x"), log[1]]
-    assert "another distribution" in _sequences.compared(log, other, "replaced")[0]
+    assert "another distribution" in _sequences.compare_sequences(log, other, "replaced")[0]
 
 
 def test_what_a_learner_is_given_has_no_people_in_it():
@@ -131,7 +138,7 @@ def test_what_a_learner_is_given_has_no_people_in_it():
     env = tiny_world(3)
     learner = get("dp-apvi").build(env)
     looking = Looks(**{field.name: getattr(learner, field.name) for field in dataclasses.fields(learner)})
-    assert _sequences.sequence(tiny_data(env, 50), looking, Central(epsilon=1.0, delta=1e-5))
+    assert _sequences.record_sequence(tiny_data(env, 50), looking, Central(epsilon=1.0, delta=1e-5))
 
 
 PUBLIC = {"skip", "vector", "function", "features", "noise_source", "people", "secret", "steps"}
@@ -139,7 +146,7 @@ PUBLIC = {"skip", "vector", "function", "features", "noise_source", "people", "s
 
 def test_crash_points_are_every_kind_of_point():
     passed = ["study:begun", *["reserve:begun", "drawn", "persist:begun"] * 5]
-    points = crash_points(passed, np.random.default_rng(0))
+    points = choose_crash_points(passed, np.random.default_rng(0))
     assert {point for point, _ in points} == set(passed) and all(1 <= n <= 5 for _, n in points)
 
 
@@ -159,19 +166,19 @@ def test_costs_are_recomputed_from_distributions():
     data = tiny_data(env, 40)
     learner = get("dp-vapvi").build(env)
     fit = record_fit(data, learner, Central(epsilon=1.0, delta=1e-5), jax.random.key(0))
-    once = Attempt(fit, Listening(Records(data), [str(i) for i in range(40)], []))
-    used = crashed(once, once, "no such point", 1, "burn")
+    once = Attempt(fit, GroupRecorder(Records(data), [str(i) for i in range(40)], []))
+    used = spend_after_crash(once, once, "no such point", 1, "burn")
     assert set(used) == {"gaussian"} and 1 - 1e-6 < used["gaussian"] <= 1 + 1e-9
 
 
 def test_people_in_two_groups_are_counted():
-    assert in_two_groups([[{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]]) == 1
-    assert in_two_groups([[{"a", "b"}, {"c"}], [{"a", "b", "d"}, {"c"}]]) == 0
+    assert count_in_two_groups([[{"a", "b"}, {"c"}], [{"a"}, {"b", "c"}]]) == 1
+    assert count_in_two_groups([[{"a", "b"}, {"c"}], [{"a", "b", "d"}, {"c"}]]) == 0
 
 
 def test_changed_settings_are_really_changed():
     learner = get("dp-pevi").build(tiny_world(3))
-    assert changed_settings(learner) and all(other != learner for _, other in changed_settings(learner))
+    assert vary_settings(learner) and all(other != learner for _, other in vary_settings(learner))
 
 
 def test_a_finding_breaks_a_report():

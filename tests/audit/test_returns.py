@@ -5,7 +5,7 @@ import pytest
 
 from privrl.audit.audit_report import AuditReport
 from privrl.audit.empirical import lower_bound
-from privrl.audit.worlds import prepared
+from privrl.audit.worlds import prepare_audit
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.recipes.all_recipes import recipes
@@ -14,7 +14,7 @@ KEY = jax.random.key(3)
 ONLINE = [
     name
     for name, recipe in recipes.items()
-    if recipe.trust != "none" and isinstance(prepared(recipe, 2.0, 1e-5, None, None)[3], AbstractOnlineLearner)
+    if recipe.trust != "none" and isinstance(prepare_audit(recipe, 2.0, 1e-5, None, None)[3], AbstractOnlineLearner)
 ]
 CURATED = ("dp-ucbvi", "dp-lsvi-ucb", "dp-lsvi-ucb++", "private-lq", "private-ofu-lq")  # sums of people as they come
 PATTERNS = {"twice": (2, 0), "apart": (3, 1), "far apart": (2, 2)}

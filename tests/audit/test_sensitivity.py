@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from contract import contribution
 
-from privrl.audit.sensitivity import Sensitivity, climbed, farthest, search
-from privrl.audit.surface.neighbouring_records import joined, picked, pool, wide
-from privrl.audit.surface.queries import Asked
+from privrl.audit.sensitivity import Sensitivity, climb, find_farthest, search_sensitivities
+from privrl.audit.surface.neighbouring_records import join_records, make_record_pool, pick_records, widen_records
+from privrl.audit.surface.queries import Query
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.envs.lq_worlds import LQ2D
@@ -46,7 +46,9 @@ class Planted(AbstractStatistic):
 @pytest.mark.parametrize("mistake", ["rewards are not clipped", "out of range counts", "division by zero"])
 def test_planted_mistakes_are_found(mistake):
     rng = np.random.default_rng(0)
-    found = search([Asked("planted", Planted(mistake))], pool(tiny_world(2, 3, 2), rng), rng, norms=("l1", "l2"))
+    found = search_sensitivities(
+        [Query("planted", Planted(mistake))], make_record_pool(tiny_world(2, 3, 2), rng), rng, norms=("l1", "l2")
+    )
     assert {(s.adjacency, s.norm) for s in found} == {
         (adjacency, norm) for adjacency in ("replace-one", "add-remove") for norm in ("l1", "l2")
     }
@@ -59,52 +61,52 @@ def test_planted_mistakes_are_found(mistake):
 def test_counts_are_as_sensitive_as_they_say(kind, counting):
     """Every pair of a world in which every bound is reached: the ratio is 1, not more."""
     rng = np.random.default_rng(1)
-    asked = [Asked("counts", kind(3, 2, 3, counting))]
-    for s in search(asked, pool(tiny_world(3, 3, 2), rng), rng, rounds=1, norms=("l1", "l2")):
+    asked = [Query("counts", kind(3, 2, 3, counting))]
+    for s in search_sensitivities(asked, make_record_pool(tiny_world(3, 3, 2), rng), rng, rounds=1, norms=("l1", "l2")):
         assert s.ratio == pytest.approx(1.0, abs=1e-9) and not s.broken
 
 
 def test_a_climb_reaches_the_bound_from_ordinary_people():
     """Moments of a linear system: ordinary episodes are far from the bound, the climb goes to it."""
     rng = np.random.default_rng(2)
-    asked = Asked("moments", LQMoments(2, 1, 2, 0.7, 1.0))
-    ordinary = picked(pool(LQ2D(horizon=2), rng), np.arange(2))
+    asked = Query("moments", LQMoments(2, 1, 2, 0.7, 1.0))
+    ordinary = pick_records(make_record_pool(LQ2D(horizon=2), rng), np.arange(2))
     start = np.linalg.norm(np.diff(asked.answers(ordinary), axis=0))
     assert start < 0.9 * math.sqrt(2)
-    end = np.linalg.norm(np.diff(asked.answers(climbed(asked.answers, ordinary, rng, 40)), axis=0))
+    end = np.linalg.norm(np.diff(asked.answers(climb(asked.answers, ordinary, rng, 40)), axis=0))
     assert 0.9 * math.sqrt(2) < end <= math.sqrt(2) * (1 + 1e-9)
 
 
 def test_a_climb_never_loses_ground():
     rng = np.random.default_rng(3)
-    asked = Asked("counts", VisitCounts(3, 2, 3, "pooled"))
-    records = pool(tiny_world(), rng)
-    i, j, apart = farthest(asked.answers(records))
-    pair = joined(*(picked(records, np.array([k])) for k in (i, j)))
-    assert np.linalg.norm(np.diff(asked.answers(climbed(asked.answers, pair, rng, 3)), axis=0)) == pytest.approx(apart)
+    asked = Query("counts", VisitCounts(3, 2, 3, "pooled"))
+    records = make_record_pool(tiny_world(), rng)
+    i, j, apart = find_farthest(asked.answers(records))
+    pair = join_records(*(pick_records(records, np.array([k])) for k in (i, j)))
+    assert np.linalg.norm(np.diff(asked.answers(climb(asked.answers, pair, rng, 3)), axis=0)) == pytest.approx(apart)
 
 
 def test_the_farthest_rows_are_those_of_brute_force():
     rng = np.random.default_rng(4)
     X = rng.normal(size=(300, 5))
     X[17] = X[3]
-    i, j, apart = farthest(X)
+    i, j, apart = find_farthest(X)
     assert apart == np.linalg.norm(X[:, None] - X[None], axis=-1).max() == np.linalg.norm(X[i] - X[j])
     X[40, 2] = np.nan
-    assert farthest(X)[0] == 40 and math.isinf(farthest(X)[2])
+    assert find_farthest(X)[0] == 40 and math.isinf(find_farthest(X)[2])
 
 
 def test_answers_in_chunks_are_those_of_one_record_at_a_time():
     rng = np.random.default_rng(5)
-    records = picked(pool(tiny_world(2, 2, 2), rng), np.arange(40))
-    asked = Asked("counts", TransitionCounts(2, 2, 2, "first-visit"))
-    single = [jax.tree.map(jnp.asarray, wide(picked(records, i))) for i in range(40)]
+    records = pick_records(make_record_pool(tiny_world(2, 2, 2), rng), np.arange(40))
+    asked = Query("counts", TransitionCounts(2, 2, 2, "first-visit"))
+    single = [jax.tree.map(jnp.asarray, widen_records(pick_records(records, i))) for i in range(40)]
     one_by_one = [np.asarray(contribution(asked.statistic, record)).ravel() for record in single]
     np.testing.assert_array_equal(asked.answers(records), np.array(one_by_one))
 
 
 def test_every_record_of_a_tiny_world_is_in_the_pool():
-    records = pool(tiny_world(2, 2, 1), np.random.default_rng(6))
+    records = make_record_pool(tiny_world(2, 2, 1), np.random.default_rng(6))
     rows = np.stack([np.asarray(x).reshape(len(records.length), -1)[:, 0] for x in (records.states, records.length)], 1)
     assert {(s, n) for s, n in rows.tolist() if 0 <= s < 2 and 1 <= n <= 2} == {(s, n) for s in (0, 1) for n in (1, 2)}
     whole = {tuple(np.concatenate([np.ravel(leaf) for leaf in one])) for one in zip(*_leaves(records), strict=True)}

@@ -137,7 +137,7 @@ def test_releases_are_declared_and_paid(data):
 def test_no_two_persons_break_the_bound_of_a_release(data):
     """Each statistic by itself is attacked in `statistics/`."""
     one, private = evaluator(), privrl.Central(epsilon=3.0, delta=1e-6)
-    asked = record_queries(data, one, one.evaluate, private, jax.random.key(3)).asked
+    asked = record_queries(data, one, one.evaluate, private, jax.random.key(3)).queries
     people = jax.tree.map(lambda x: jnp.stack([x, jnp.roll(x, 7, axis=0)], axis=1), hostile_trajectories(H, 4, 2))
     check_asked(asked, people)
 

@@ -78,8 +78,8 @@ def test_the_contract_of_offline_learners(people, private):
     transcript = record_fit(people, learner(), privrl.Central(**BUDGET), KEY)
     check_certificate(private.certificate, BUDGET["epsilon"], BUDGET["delta"], "central")
     hostile = adversarial_measurements(WORLD.horizon, WORLD.columns, WORLD.num_actions)
-    check_asked(transcript.asked, hostile)
-    assert [step.name for step in transcript.asked] == [declared.name for declared in learner().declare()]
+    check_asked(transcript.queries, hostile)
+    assert [step.name for step in transcript.queries] == [declared.name for declared in learner().declare()]
 
 
 def test_shares_add_up():
@@ -147,8 +147,8 @@ def test_several_stays_are_one_person():
     """Two stays of one person are one clipped vector, and no factor for the number of stays is paid."""
     rows = stays(40)
     data = table(rows, units=np.arange(40) // 2, max_episodes_per_unit=2)
-    asked = record_fit(data, learner(rounds=(1.0,)), privrl.Central(**BUDGET), KEY).asked
-    alone = record_fit(table(stays(40)), learner(rounds=(1.0,)), privrl.Central(**BUDGET), KEY).asked
+    asked = record_fit(data, learner(rounds=(1.0,)), privrl.Central(**BUDGET), KEY).queries
+    alone = record_fit(table(stays(40)), learner(rounds=(1.0,)), privrl.Central(**BUDGET), KEY).queries
     for together, single in zip(asked, alone, strict=True):
         scale = together.statistic.l2("replace-one") / single.statistic.l2("replace-one")
         assert together.scale == pytest.approx(single.scale * scale, rel=1e-9)

@@ -14,8 +14,8 @@ import pytest
 from contract import tiny_data, tiny_world
 from statistic_cases import CASES, A, H, S, Searched
 
-from privrl.audit.sensitivity import search
-from privrl.audit.surface.queries import Asked
+from privrl.audit.sensitivity import search_sensitivities
+from privrl.audit.surface.queries import Query
 from privrl.contracts.statistic import AbstractStatistic, SumHints
 from privrl.mdp.types import Transitions
 from privrl.privacy.noise.arithmetic import AbstractArithmetic, Floating
@@ -55,7 +55,7 @@ def test_nothing_is_claimed_unless_a_statistic_says_so() -> None:
 
 def smallest_product(one: Searched, statistic: AbstractStatistic) -> float:
     """The smallest inner product of two terms, as a share of the largest that the bounds allow."""
-    asked = [Asked("", statistic, published, q) for published in one.published for q in one.queries]
+    asked = [Query("", statistic, published, q) for published in one.published for q in one.queries]
     terms = np.concatenate([np.asarray(step.answers(one.records(96))) for step in asked])
     return float((terms @ terms.T).min()) / statistic.l2("add-remove") ** 2
 
@@ -89,10 +89,12 @@ class OfStays(Visits):
 def test_a_false_claim_about_people_is_found() -> None:
     """People with two stays go beyond the bound of one."""
     lying = Searched(OfStays())
-    found = search([Asked("", lying.statistic, None, None)], lying.records(96), np.random.default_rng(0))
+    found = search_sensitivities([Query("", lying.statistic, None, None)], lying.records(96), np.random.default_rng(0))
     assert any(one.broken for one in found)
     honest = Searched(Visits())
-    found = search([Asked("", honest.statistic, None, None)], honest.records(96), np.random.default_rng(0))
+    found = search_sensitivities(
+        [Query("", honest.statistic, None, None)], honest.records(96), np.random.default_rng(0)
+    )
     assert not any(one.broken for one in found)
 
 

@@ -11,7 +11,7 @@ from contract import all_trajectories, check_sensitivity, compiled, contribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.queries import Query
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
@@ -179,7 +179,7 @@ def table(policy):
 
 
 def contributions(statistic, people):
-    return Asked("", statistic).answers(people)
+    return Query("", statistic).answers(people)
 
 
 def random_world(seed):

@@ -16,9 +16,9 @@ from contract import total
 from statistic_cases import CASES, A, H, S, Searched
 
 import privrl
-from privrl.audit.sensitivity import search
+from privrl.audit.sensitivity import search_sensitivities
 from privrl.audit.surface.adversarial_records import adversarial_lq_records, adversarial_records
-from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.queries import Query
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.types import Trajectory
@@ -47,9 +47,9 @@ def test_every_statistic_is_searched():
 def searched(one: Searched, records, *, lattice=("l2", "l1"), rounds=0):
     for published in one.published:
         for query in one.queries:
-            asked = Asked(type(one.statistic).__name__, one.statistic, published, query)
+            asked = Query(type(one.statistic).__name__, one.statistic, published, query)
             rng = np.random.default_rng(0)
-            found = search([asked], records, rng, rounds=rounds, norms=("l2", "l1"), lattice=lattice)
+            found = search_sensitivities([asked], records, rng, rounds=rounds, norms=("l2", "l1"), lattice=lattice)
             assert {(s.adjacency, s.norm) for s in found} >= {("replace-one", "l2"), ("add-remove", "l2")}
             assert one.statistic.raw_shape != one.statistic.shape or any(s.arithmetic == "lattice" for s in found)
             broken = [s for s in found if s.broken]
@@ -82,7 +82,7 @@ def test_what_is_said_to_be_nonnegative_is():
     }
     for one in claimed:
         records = one.records(96)
-        asked = [Asked("", one.statistic, published, q) for published in one.published for q in one.queries]
+        asked = [Query("", one.statistic, published, q) for published in one.published for q in one.queries]
         terms = np.concatenate([np.asarray(step.answers(records)) for step in asked])
         assert (terms @ terms.T).min() >= -1e-12 * one.statistic.l2("add-remove") ** 2, type(one.statistic).__name__
 
@@ -130,7 +130,7 @@ def test_bounds_hold_whatever_traced_arrays_hold(statistic, where, value):
     rng = np.random.default_rng(2)
     array = where(statistic)
     poisoned = jnp.where(jnp.asarray(rng.random(array.shape) < 0.5) | (array.ndim == 0), value, array)
-    terms = Asked("poisoned", eqx.tree_at(where, statistic, poisoned)).answers(adversarial_records(H, S, A))
+    terms = Query("poisoned", eqx.tree_at(where, statistic, poisoned)).answers(adversarial_records(H, S, A))
     assert np.isfinite(terms).all()
     apart = np.linalg.norm(terms[:, None] - terms[None], axis=-1).max()
     assert apart <= statistic.l2("replace-one") * (1 + 1e-9)

@@ -7,7 +7,7 @@ import pytest
 from statistic_cases import CASES, A, H, S
 
 from privrl.audit.surface.adversarial_records import adversarial_records
-from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.queries import Query
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures, TableFeatures
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
@@ -178,7 +178,7 @@ def test_features_that_are_built_while_tracing_are_cut(kind):
     found = np.asarray(jax.jit(terms)(50.0 * jnp.ones((S, A, 2))))
     largest = {Gram: 1.0, Grams: np.sqrt(2), FeatureTransitions: np.sqrt(2), WeightedTransitions: np.sqrt(2)}[kind]
     assert 0.9 < np.linalg.norm(found, axis=1).max() <= largest * (1 + 1e-12)
-    assert np.isfinite(Asked("sane", sane).answers(records)).all()
+    assert np.isfinite(Query("sane", sane).answers(records)).all()
 
 
 def test_weights_of_differences_are_squared_in_the_proof():

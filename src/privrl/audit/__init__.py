@@ -1,7 +1,7 @@
-"""Attacks on everything here: what a privacy claim promises, and what an attacker can prove against it.
+"""Attack private learners, and prove lower bounds on their epsilon.
 
-`lower_bound("dp-pevi", key=key)` runs a recipe in two worlds that differ in one person and says how large its epsilon
-must be, at least. A bound below the claim proves nothing; one above it proves the claim false.
+`lower_bound("dp-pevi", key=key)` runs a recipe in two worlds that differ in one person, and returns a lower bound
+on its epsilon. A bound below the claim proves nothing; a bound above the claim proves the claim false.
 """
 
 from privrl.audit.audit_report import AuditReport

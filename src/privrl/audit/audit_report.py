@@ -1,39 +1,43 @@
-"""What an audit found: text, JSON, and a plot of claimed against audited."""
+"""The report of an audit: text, JSON, and a plot of claimed against audited epsilon."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from privrl.audit.findings import Finding, json_of
+from privrl.audit.findings import Finding, to_json_object
 from privrl.audit.sensitivity import Sensitivity
+from privrl.plots.charts import draw_audits
 
 
 @dataclass(frozen=True)
 class AuditReport:
-    """One recipe: what it claims, what exact accounting says, and what an attacker could prove.
+    """The audit of one recipe: what it claims, what exact accounting gives, and what the attack proved.
 
     `epsilon_lower` is a lower bound: with probability `confidence` the true epsilon at `delta` is at least that.
     **Below the claim it proves nothing**; above the claim it proves the claim false.
 
     Attributes:
-        recipe: its name.
-        epsilon_claimed: what is promised: the budget, or for a recipe as published what the paper claims.
-        epsilon_exact: what accounting for the declared releases gives; this is what the audit tries to break.
-        epsilon_lower: what the attack proves.
-        delta: at which all three are stated.
-        trials: runs of each of the two worlds; one half chose the threshold, the other half was counted.
-        confidence: with which `epsilon_lower` holds.
-        bound: how it was derived; `"Gaussian DP"` refutes claims of Gaussian differential privacy, which all Gaussian
-            releases make.
-        mu: the distance of the two worlds in units of the noise, if all noise is Gaussian; `mu_exact` is the largest
-            that the accounting allows. Their ratio says how close the pair is to the worst that is accounted for.
-        loss_mean, loss_variance: of the privacy loss, the log-likelihood ratio of the true world to the other, over the
-            runs of both worlds: mu^2/2 and mu^2 if the noise is what it says.
+        recipe: the name of the recipe.
+        epsilon_claimed: the budget, or for a recipe as published the claim of the paper.
+        epsilon_exact: the epsilon of the declared releases by exact accounting. The audit tries to refute this
+            number.
+        epsilon_lower: the largest epsilon that the attack refutes.
+        delta: the delta of all three.
+        trials: runs of each of the two worlds. One half chose the threshold; guesses were counted on the other
+            half.
+        confidence: the probability with which `epsilon_lower` holds.
+        bound: how `epsilon_lower` was derived; `"Gaussian DP"` refutes claims of Gaussian differential privacy,
+            which all Gaussian releases make.
+        mu: the distance of the two worlds in units of the noise, if all noise is Gaussian; `mu_exact` is the
+            largest that the accounting allows. Their ratio shows how close the pair is to the worst case of the
+            accounting.
+        loss_mean, loss_variance: of the privacy loss (the log-likelihood ratio of the true world to the other) over
+            the runs of both worlds: mu^2/2 and mu^2 if the noise has the distribution that it claims.
         sensitivities: the worst pairs found for every release.
         attacks: what the attacks on the protocol found (`protocol_attacks`).
-        notes: what was run, in words.
+        notes: remarks on how the audit was run.
     """
 
     recipe: str
@@ -59,10 +63,10 @@ class AuditReport:
         beyond = self.epsilon_lower > self.epsilon_exact * (1 + 1e-9)
         return beyond or any(s.broken for s in self.sensitivities) or any(found.broken for found in self.attacks)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object; infinities are written as the string "inf"."""
+    def to_json(self) -> dict[str, object]:
+        """Return a JSON object, in which infinities are the string "inf"."""
         parts = {name: [part.to_json() for part in getattr(self, name)] for name in ("sensitivities", "attacks")}
-        return json_of(self, broken=self.broken, **parts)
+        return to_json_object(self, broken=self.broken, **parts)
 
     def __str__(self) -> str:
         verdict = "BROKEN" if self.broken else "not broken"
@@ -89,22 +93,11 @@ class AuditReport:
         return "\n".join(lines)
 
 
-def plot(reports: Sequence[AuditReport], path: str | Path) -> None:
-    """Claimed, exact and audited epsilon of each recipe, to a file (.svg, .png or .pdf)."""
-    import matplotlib.pyplot as plt
-
-    finite = [report for report in reports if math.isfinite(report.epsilon_exact)]
-    figure, axes = plt.subplots(figsize=(7.0, 1.2 + 0.28 * max(len(finite), 1)), layout="constrained")
-    rows = range(len(finite))
-    axes.barh(rows, [r.epsilon_lower for r in finite], color="0.8", label="audited, at least")
-    axes.plot([r.epsilon_exact for r in finite], rows, "|", color="black", markersize=12, label="exact accounting")
-    axes.plot([r.epsilon_claimed for r in finite], rows, ".", color="tab:blue", label="claimed")
-    for row, report in enumerate(finite):
-        if report.broken:
-            axes.text(report.epsilon_lower, row, " broken", va="center", color="tab:red")
-    axes.set_yticks(rows, [r.recipe for r in finite])
-    axes.invert_yaxis()
-    axes.set_xlabel("epsilon")
-    figure.legend(loc="outside upper center", ncols=3, frameon=False)
-    figure.savefig(path)
-    plt.close(figure)
+def plot_reports(reports: Sequence[AuditReport], path: str | Path) -> None:
+    """Draw the claimed, exact and audited epsilon of each recipe to a file (.svg, .png or .pdf)."""
+    finite = {
+        report.recipe: (report.epsilon_claimed, report.epsilon_exact, report.epsilon_lower, report.broken)
+        for report in reports
+        if math.isfinite(report.epsilon_exact)
+    }
+    draw_audits(finite).savefig(path)

@@ -1,8 +1,8 @@
-"""From how often an attack was right to the largest privacy claim that this refutes.
+"""Turn the success rate of an attack into the largest privacy claim that it refutes.
 
-A claim says how well *any* attack can do. An attack that does better, by more than chance explains, proves the claim
-false; an attack that does worse proves nothing. So every number here is a lower bound: with probability at least
-`confidence` over the runs, the true epsilon (or mu) is at least that large.
+A claim limits how well *any* attack can do. An attack that does better, by more than chance explains, proves the
+claim false; an attack that does worse proves nothing. So every number here is a lower bound: with probability at
+least `confidence` over the runs, the true epsilon (or mu) is at least that large.
 """
 
 import math
@@ -17,10 +17,11 @@ from privrl.privacy.accounting.gdp import gdp_epsilon
 def rate_bounds(
     false_positives: int, true_positives: int, trials: int, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """An upper bound on the false positive rate and a lower bound on the true positive rate, both at once.
+    """Bound the false positive rate from above and the true positive rate from below, both at once.
 
-    The attack said "world 1" in `false_positives` of `trials` runs of world 0 and in `true_positives` of as many runs
-    of world 1. Clopper and Pearson's exact one-sided bounds, each of which fails with (1 - confidence)/2.
+    The attack guessed "world 1" in `false_positives` of `trials` runs of world 0 and in `true_positives` of as many
+    runs of world 1. The bounds are Clopper and Pearson's exact one-sided ones, each of which fails with probability
+    (1 - confidence)/2.
     """
     from scipy.special import betaincinv
 
@@ -37,13 +38,13 @@ def rate_bounds(
 def epsilon_lower(
     false_positives: int, true_positives: int, trials: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """The largest epsilon that the error rates of one fixed test refute at `delta`; 0 if they refute none.
+    """Return the largest epsilon that the error rates of one fixed test refute at `delta`; 0 if they refute none.
 
-    **Formal guarantee.** Let S be "the test says world 1", fixed before these runs were seen. Under (epsilon, delta)-
-    differential privacy P1(S) <= e^epsilon P0(S) + delta, and for the complement P0(not S) <= e^epsilon P1(not S) +
-    delta. With P0(S) <= a and P1(S) >= b (`rate_bounds`, both at once with probability `confidence`) any epsilon below
-    max(ln((b - delta)/a), ln((1 - a - delta)/(1 - b))) is therefore impossible. Both tests use the same two bounds, so
-    looking at both costs nothing.
+    **Formal guarantee.** Let S be "the test says world 1", fixed before these runs were seen. Under (epsilon,
+    delta)- differential privacy P1(S) <= e^epsilon P0(S) + delta, and for the complement P0(not S) <= e^epsilon
+    P1(not S) + delta. With P0(S) <= a and P1(S) >= b (`rate_bounds`, both at once with probability `confidence`)
+    any epsilon below max(ln((b - delta)/a), ln((1 - a - delta)/(1 - b))) is therefore impossible. Both tests use
+    the same two bounds, so looking at both costs nothing.
     """
     if not 0 <= delta < 1:
         raise ValueError(f"`delta` is {delta}; it must lie in [0, 1).")
@@ -52,13 +53,13 @@ def epsilon_lower(
 
 
 def mu_lower(false_positives: int, true_positives: int, trials: int, confidence: float = 0.95) -> float:
-    """The largest mu such that the error rates of one fixed test refute every mu-GDP claim below it.
+    """Return the largest mu such that the error rates of one fixed test refute every mu-GDP claim below it.
 
-    **Formal guarantee.** Under mu-Gaussian differential privacy no test has P1(S) > Phi(Phi^-1(P0(S)) + mu). With the
-    bounds a, b of `rate_bounds`, mu >= Phi^-1(b) - Phi^-1(a) with probability `confidence`. For a claim that *is*
-    mu-GDP (Gaussian releases seen by everybody) `gdp_epsilon(mu, delta)` is then a lower bound on its epsilon at any
-    delta, far tighter than `epsilon_lower` at small ones: a test in the middle, where errors are frequent, bounds
-    the tails too. It says nothing about mechanisms that are not Gaussian.
+    **Formal guarantee.** Under mu-Gaussian differential privacy no test has P1(S) > Phi(Phi^-1(P0(S)) + mu). With
+    the bounds a, b of `rate_bounds`, mu >= Phi^-1(b) - Phi^-1(a) with probability `confidence`. For a claim that
+    *is* mu-GDP (public Gaussian releases) `gdp_epsilon(mu, delta)` is then a lower bound on its epsilon at any
+    delta. It is far tighter than `epsilon_lower` at small deltas, because a test in the middle, where errors are
+    frequent, bounds the tails too. The bound does not apply to mechanisms that are not Gaussian.
     """
     from scipy.special import ndtri
 
@@ -69,17 +70,25 @@ def mu_lower(false_positives: int, true_positives: int, trials: int, confidence:
 def gdp_epsilon_lower(
     false_positives: int, true_positives: int, trials: int, delta: float, confidence: float = 0.95
 ) -> float:
-    """The epsilon at `delta` of `mu_lower`: what the test refutes among claims of Gaussian differential privacy."""
+    """Return the epsilon at `delta` of `mu_lower`: what the test refutes among claims of Gaussian differential
+    privacy.
+    """
     return gdp_epsilon(mu_lower(false_positives, true_positives, trials, confidence), delta)
 
 
-def bound_of(
+def bound_epsilon(
     scores: Float[np.ndarray, "2 n"], delta: float, confidence: float, *, gaussian: bool, thresholds: int = 400
 ) -> float:
-    """The epsilon that guessing the world by a threshold of the score refutes, `gaussian` by `gdp_epsilon_lower`.
+    """Return the epsilon that guessing the world by a threshold of the score refutes.
 
-    `scores[w]` are those of world w, larger where world 1 is likelier. The threshold is chosen on one half of the runs,
-    and right and wrong guesses are counted on the other.
+    The threshold is chosen on one half of the runs, and right and wrong guesses are counted on the other half.
+
+    Arguments:
+        scores: `scores[w]` are the scores of world w; a larger score means that world 1 is likelier.
+        delta: the delta at which epsilon is stated.
+        confidence: the probability with which the bound holds.
+        gaussian: whether the claim is one of Gaussian differential privacy (`gdp_epsilon_lower`).
+        thresholds: the number of thresholds to try.
     """
     bound: Callable[..., float] = gdp_epsilon_lower if gaussian else epsilon_lower
     half = scores.shape[1] // 2
@@ -136,7 +145,8 @@ def one_run_epsilon(guesses: int, correct: int, canaries: int, delta: float, con
 def p_values(
     guesses: int, correct: int, canaries: int, epsilon: Float[np.ndarray, " g"], delta: float
 ) -> Float[np.ndarray, " g"]:
-    """The largest probability of at least `correct` right guesses under each (epsilon, delta); see `one_run_epsilon`.
+    """Return the largest probability of at least `correct` right guesses under each (epsilon, delta); see
+    `one_run_epsilon`.
 
     At most `correct` shortfalls can be made up: in turn, entirely, until tau is used up, the last one in part.
     """

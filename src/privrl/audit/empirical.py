@@ -1,31 +1,30 @@
 """Empirical epsilon: run a recipe's mechanism in two neighbouring worlds, and count how well they can be told apart.
 
-The worlds differ in one person, whose two records are the worst pair that a search over records finds for everything
-that the recipe releases. A threshold on the likelihood ratio is chosen on one half of the runs, and right and wrong
-guesses are counted on the other.
+The worlds differ in one person. The two records of this person are the worst pair that a search over records finds
+for everything that the recipe releases. A threshold on the likelihood ratio is chosen on one half of the runs, and
+right and wrong guesses are counted on the other half.
 """
 
 import math
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
-from privrl.audit.attacks.attack import AbstractAttack, weight
+from privrl.audit.attacks.attack import AbstractAttack, noise_weight
 from privrl.audit.attacks.channel_attack import ChannelAttack, Pattern, pattern_weight
 from privrl.audit.attacks.curator_attack import CuratorAttack
-from privrl.audit.attacks.local_attacks import ReportAttack, ShuffleAttack, farthest_batch, farthest_report
+from privrl.audit.attacks.local_attacks import ReportAttack, ShuffleAttack, find_farthest_batch, find_farthest_report
 from privrl.audit.audit_report import AuditReport
-from privrl.audit.bounds import bound_of
-from privrl.audit.sensitivity import Norm, climbed, farthest, search
-from privrl.audit.surface.neighbouring_records import picked, pool
-from privrl.audit.surface.queries import Asked
+from privrl.audit.bounds import bound_epsilon
+from privrl.audit.sensitivity import Norm, climb, find_farthest, search_sensitivities
+from privrl.audit.surface.neighbouring_records import AnyRecords, make_record_pool, pick_records
+from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_fit import FitTranscript, Skipped, record_fit
 from privrl.audit.surface.recorded_run import RunTranscript, record_run
-from privrl.audit.worlds import AuditedWorld, data_of, prepared
+from privrl.audit.worlds import AuditedWorld, make_data, prepare_audit
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner
 from privrl.envs.base import Env
 from privrl.envs.patients.patient_world import AbstractPatients
@@ -36,9 +35,9 @@ from privrl.privacy.trust.symbol_channels import SymbolChannel
 from privrl.recipes.recipe import Recipe
 from privrl.studies.study import participation_of
 
-_PEOPLE = 5_000  # in the table of the recorded fit: enough for the queries that come only with trust
-_FIXED = "the queries are those of one recorded {}; the noise was drawn anew in every run, by the shipped code"
-_COIN = "the coin of Poisson sampling was drawn by the audit, with the declared probability"
+_PEOPLE = 5_000  # in the table of the recorded fit: enough for queries that depend on well-estimated releases
+_FIXED = "the queries are those of one recorded {}; the shipped code drew the noise anew in every run"
+_COIN = "the audit drew the Poisson samples, with the declared probability"
 
 
 def lower_bound(
@@ -56,33 +55,35 @@ def lower_bound(
     min_block_distance: int = 0,
     open_ended: bool = False,
 ) -> AuditReport:
-    """Attacks a recipe and says how much epsilon it must have, at least.
+    """Attack a recipe, and prove a lower bound on its epsilon.
 
     Arguments:
         recipe: a registered recipe, or its name.
-        epsilon, delta, rho: the budget, as for the recipe; epsilon = 1 and delta = 1e-5 if all are left out. A recipe
-            without privacy takes none and is attacked all the same.
-        trials: runs of each of the two worlds: 100,000, a few seconds, show more than half of a true epsilon of 1;
-            2,000 show gross faults only.
-        key: of the whole audit, which can be replayed.
-        env: the world; a tiny one that suits the recipe unless given.
-        confidence: with which the bound holds.
-        rounds: how long the search for the worst pair climbs.
-        max_episodes_per_unit, min_block_distance: of recipes that learn while people take part, as for `run`: the
-            worlds differ in all episodes of one person, who comes as often and as soon again as they may.
-        open_ended: the same in a study without a known end, whose epochs are as short as they can be.
+        epsilon, delta, rho: the budget, as for the recipe; epsilon = 1 and delta = 1e-5 if all are left out. A
+            recipe without privacy takes no budget.
+        trials: runs of each of the two worlds. 100,000 runs take a few seconds and prove more than half of a true
+            epsilon of 1; 2,000 reveal only gross faults.
+        key: the randomness of the whole audit, which can be replayed.
+        env: the world; by default a tiny one that suits the recipe.
+        confidence: the probability with which the bound holds.
+        rounds: how many rounds the search for the worst pair climbs.
+        max_episodes_per_unit, min_block_distance: for recipes that learn while people take part, as for `run`. The
+            worlds then differ in all episodes of one person, who returns as often and as soon as the limits allow.
+        open_ended: whether to attack a study without a known end, whose epochs are as short as possible.
 
-    **Formal guarantee.** The bound holds whatever the recipe does: the threshold is fixed before the runs that are
-    counted, and these are independent. A recipe whose guarantee is true is called broken with probability at most
-    1 - `confidence`.
+    **Formal guarantee.** The bound holds for any recipe, because the threshold is fixed before the runs that are
+    counted, and these are independent. A recipe whose guarantee is true is called broken with probability at most 1
+    - `confidence`.
     """
     started = time.perf_counter()
     if trials < 2:
-        raise ValueError(f"`trials` is {trials}; one half chooses a threshold and one is counted, so give at least 2.")
-    recipe, privatizer, world, learner = prepared(recipe, epsilon, delta, rho, env)
+        raise ValueError(
+            f"`trials` is {trials}; give at least 2, because one half chooses a threshold and the other is counted."
+        )
+    recipe, privatizer, world, learner = prepare_audit(recipe, epsilon, delta, rho, env)
     search_key, record_key, run_key = jax.random.split(key, 3)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(search_key)))
-    records = pool(world, rng)
+    records = make_record_pool(world, rng)
     if isinstance(learner, AbstractOnlineLearner):
         often = participation_of(max_episodes_per_unit, min_block_distance)
         run = record_run(world, learner, privatizer, record_key, often, open_ended=open_ended)
@@ -90,18 +91,18 @@ def lower_bound(
         notes = [_FIXED.format("run")]
     elif max_episodes_per_unit > 1 or open_ended:
         raise ValueError(
-            f"`{recipe.name}` learns from a table; `max_episodes_per_unit` is for people who come back, and "
-            "`open_ended` for those of whom nobody knows how many there will be."
+            f"`{recipe.name}` learns from a table. `max_episodes_per_unit` and `open_ended` apply to recipes that "
+            "learn while people take part; leave them out."
         )
     else:
         assert isinstance(world, Env | AbstractPatients) and isinstance(learner, AbstractOfflineLearner)
-        fit = record_fit(data_of(world, learner, _PEOPLE, record_key), learner, privatizer, record_key)
+        fit = record_fit(make_data(world, learner, _PEOPLE, record_key), learner, privatizer, record_key)
         attack, asked, events = _offline(fit, records, rng, rounds)
         notes = [_FIXED.format("fit"), *([_COIN] if any(e.sampling < 1 for e in events) else [])]
         if learner.neighbours:
-            notes.append(f"the worlds are {learner.neighbours}; no person is in them")
+            notes.append(f"the worlds are {learner.neighbours}; they contain no people")
     norms: tuple[Norm, ...] = ("l1", "l2") if any(e.mechanism == "laplace" for e in events) else ("l2",)
-    sensitivities = search(asked, records, rng, rounds=rounds, norms=norms) if asked else ()
+    sensitivities = search_sensitivities(asked, records, rng, rounds=rounds, norms=norms) if asked else ()
     delta = privatizer.reported_delta
     exact = epsilon_of(events, delta, adjacency=privatizer.adjacency)
     promised = {"epsilon": getattr(privatizer, "epsilon", None)} | dict(privatizer.claimed or {})
@@ -113,7 +114,7 @@ def lower_bound(
         recipe=recipe.name,
         epsilon_claimed=claimed,
         epsilon_exact=exact,
-        epsilon_lower=bound_of(scores, delta, confidence, gaussian=gaussian),
+        epsilon_lower=bound_epsilon(scores, delta, confidence, gaussian=gaussian),
         delta=delta,
         trials=trials,
         confidence=confidence,
@@ -129,45 +130,48 @@ def lower_bound(
 
 
 def _offline(
-    fit: FitTranscript, records: Any, rng: np.random.Generator, rounds: int
-) -> tuple[AbstractAttack, tuple[Asked, ...], tuple[Event, ...]]:
-    """The attack on the worst pair of records, in the group of people in which it is worst."""
-    best: tuple[float, Any, str | None] = (-1.0, None, None)
+    fit: FitTranscript, records: AnyRecords, rng: np.random.Generator, rounds: int
+) -> tuple[AbstractAttack, tuple[Query, ...], tuple[Event, ...]]:
+    """Attack the worst pair of records, in the group of people in which it is worst."""
+    best: tuple[float, AnyRecords, str | None] = (-1.0, records, None)
     for group in fit.ledger().groups or (None,):
-        if scope := [(step, weight(step.scale)) for step in fit.asked if fit.concerns(step, group)]:
+        if scope := [(step, noise_weight(step.scale)) for step in fit.queries if fit.concerns(step, group)]:
             best = max(best, (*_worst_pair(scope, records, rng, rounds), group), key=lambda found: found[0])
     _, pair, group = best
     answers = tuple(None if isinstance(step, Skipped) else step.answers(pair) for step in fit.steps)
-    return CuratorAttack(fit, answers, group), fit.asked, fit.events
+    return CuratorAttack(fit, answers, group), fit.queries, fit.events
 
 
 def _online(
-    run: RunTranscript, records: Any, rng: np.random.Generator, rounds: int
-) -> tuple[AbstractAttack, tuple[Asked, ...], tuple[Event, ...]]:
-    """The attack on the worst pair of records, in the blocks in which it is worst."""
+    run: RunTranscript, records: AnyRecords, rng: np.random.Generator, rounds: int
+) -> tuple[AbstractAttack, tuple[Query, ...], tuple[Event, ...]]:
+    """Attack the worst pair of records, in the blocks in which it is worst."""
     events = run.ledger.events()
     channel = next(iter(run.channels.values()))
     if isinstance(channel, SymbolChannel):
         (event,) = events
         if event.batch is not None:
-            return ShuffleAttack(channel, farthest_batch(channel, run.plans[0], records, event.batch)), (), events
-        i, j, index = farthest_report(channel, run.plans[0], records)
+            return ShuffleAttack(channel, find_farthest_batch(channel, run.plans[0], records, event.batch)), (), events
+        i, j, index = find_farthest_report(channel, run.plans[0], records)
         times = run.ledger.participation.times
-        return ReportAttack(run, picked(records, np.array([i, j])), index, times), (), events
+        return ReportAttack(run, pick_records(records, np.array([i, j])), index, times), (), events
     local = isinstance(channel, AbstractLocalChannel)
-    best: tuple[float, Any, Pattern] = (-1.0, None, (0,))
+    best: tuple[float, AnyRecords, Pattern] = (-1.0, records, (0,))
     for pattern in [(0,)] if local else _patterns(run):
-        scope = [(step, pattern_weight(run, step, pattern)) for step in run.asked(pattern[0])]
+        scope = [(step, pattern_weight(run, step, pattern)) for step in run.queries_about(pattern[0])]
         best = max(best, (*_worst_pair(scope, records, rng, rounds), pattern), key=lambda found: found[0])
     _, pair, pattern = best
     times = run.ledger.participation.times
     attack = ReportAttack(run, pair, 0, times) if local else ChannelAttack(run, (pattern, pattern), pair)
-    return attack, run.asked(pattern[0]), events
+    return attack, run.queries_about(pattern[0]), events
 
 
 def _patterns(run: RunTranscript) -> list[Pattern]:
-    """The ways to come as often and as soon again as a person may, from each block on; and in one block after another,
-    so that somebody is on both sides of the end of an epoch."""
+    """List the blocks of a person who returns as often and as soon as the limits allow, from each block on.
+
+    Patterns with one episode per block are included, so that some of them contain both sides of the end of an
+    epoch.
+    """
     often, blocks = run.ledger.participation, len(run.ends)
     apart = {often.distance, max(often.distance, 1)}
     later = [tuple(first + i * d for i in range(often.times)) for d in sorted(apart) for first in range(blocks)]
@@ -175,13 +179,13 @@ def _patterns(run: RunTranscript) -> list[Pattern]:
 
 
 def _worst_pair(
-    asked: Sequence[tuple[Asked, float]], records: Any, rng: np.random.Generator, rounds: int
-) -> tuple[float, Any]:
-    """The two records that are furthest apart in everything asked, and their distance in units of the noise."""
+    asked: Sequence[tuple[Query, float]], records: AnyRecords, rng: np.random.Generator, rounds: int
+) -> tuple[float, AnyRecords]:
+    """Find the two records that are furthest apart in all queries, and their distance in units of the noise."""
 
-    def answers(some: Any) -> Float[np.ndarray, "N D"]:
+    def answers(some: AnyRecords) -> Float[np.ndarray, "N D"]:
         return np.concatenate([(w if math.isfinite(w) else 1.0) * step.answers(some) for step, w in asked], axis=1)
 
-    i, j, _ = farthest(answers(records))
-    pair = climbed(answers, picked(records, np.array([i, j])), rng, rounds)
+    i, j, _ = find_farthest(answers(records))
+    pair = climb(answers, pick_records(records, np.array([i, j])), rng, rounds)
     return float(np.linalg.norm(np.diff(answers(pair), axis=0))), pair

@@ -1,21 +1,26 @@
-"""What an attack on the protocol found: on how releases are made, not on how much noise is in them."""
+"""The findings of attacks on the protocol: on how releases are made, not on how much noise they have."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
-def json_of(report: Any, **more: Any) -> dict[str, Any]:
-    """The fields of a dataclass and more, as a JSON object; what is not finite is written as the string "inf"."""
+def to_json_object(report: "DataclassInstance", **more: object) -> dict[str, object]:
+    """Return the fields of a dataclass and more as a JSON object, in which numbers that are not finite are the string
+    "inf".
+    """
     content = asdict(report) | more
     return {k: "inf" if isinstance(v, float) and not math.isfinite(v) else v for k, v in content.items()}
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One attack: its name, how many comparisons it made, and everything that it found, in words.
+    """The outcome of one attack: its name, how many comparisons it made, and a sentence for each break that it found.
 
-    Nothing found proves nothing; each line that was found is a break, whatever the noise.
+    An attack that finds nothing proves nothing. Each sentence in `found` is a break, however large the noise is.
     """
 
     attack: str
@@ -26,8 +31,8 @@ class Finding:
     def broken(self) -> bool:
         return bool(self.found)
 
-    def to_json(self) -> dict[str, Any]:
-        return json_of(self, found=list(self.found), broken=self.broken)
+    def to_json(self) -> dict[str, object]:
+        return to_json_object(self, found=list(self.found), broken=self.broken)
 
     def __str__(self) -> str:
         lines = [f"{self.attack}: {'BROKEN' if self.broken else 'nothing found'} ({self.tried:,} comparisons)"]

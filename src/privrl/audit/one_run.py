@@ -1,24 +1,25 @@
-"""A one-run audit, where thousands of fits are too many: canaries in somebody's own table.
+"""Audit a fit of your own table in a single run, with canaries.
 
-Each of m invented people is put into the table or left out by a fair coin of their own; after one fit, the coins are
-guessed from everything that was released. How many guesses are right bounds epsilon from below (`one_run_epsilon`,
-which has the proof).
+Each of m invented people is put into the table or left out by a fair random draw of their own. After one fit, the
+draws are guessed from everything that was released. The number of right guesses bounds epsilon from below
+(`one_run_epsilon`, which has the proof).
 
 **The audited fit is a test.** The canaries are extreme on purpose and spoil what is learnt, so do not publish its
-policy. It reads real people's records: if anything of it leaves the room, it costs them a budget like any other fit.
+policy. The fit reads real people's records: if any of its output is published, it costs them a budget like any
+other fit.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, final
+from typing import final
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, PRNGKeyArray
 
 from privrl.audit.bounds import one_run_epsilon
-from privrl.audit.findings import json_of
-from privrl.audit.surface.queries import Asked
+from privrl.audit.findings import to_json_object
+from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_fit import FitTranscript, record_fit
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset, Summary
@@ -36,9 +37,11 @@ _PRIOR = 0.25  # the variance of a fair coin
 
 @dataclass(frozen=True)
 class OneRunReport:
-    """What one fit with canaries told about their coins; `epsilon_lower` holds with probability `confidence`.
+    """What one fit with canaries revealed about their random draws; `epsilon_lower` holds with probability
+    `confidence`.
 
-    Below the claim it proves nothing: one run is a weak test of a small epsilon, and a strong one of missing noise.
+    A bound below the claim proves nothing: one run is a weak test of a small epsilon, and a strong test of missing
+    noise.
     """
 
     learner: str
@@ -56,9 +59,9 @@ class OneRunReport:
         """Whether the certified epsilon is refuted."""
         return self.epsilon_lower > self.epsilon_claimed * (1 + 1e-9)
 
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object; infinities are written as the string "inf"."""
-        return json_of(self, broken=self.broken, trials=1)
+    def to_json(self) -> dict[str, object]:
+        """Return a JSON object, in which infinities are the string "inf"."""
+        return to_json_object(self, broken=self.broken, trials=1)
 
     def __str__(self) -> str:
         return (
@@ -81,20 +84,20 @@ def one_run(
     key: PRNGKeyArray | None = None,
     confidence: float = 0.95,
 ) -> OneRunReport:
-    """Audits one `fit` on somebody's own table with invented people.
+    """Audit one `fit` of your own table with invented people.
 
     Arguments:
-        data: the table; the canaries are added in memory and are never written anywhere.
+        data: the table. The canaries are added in memory and are never written anywhere.
         learner, privatizer: as for `fit`.
-        canaries: how many are invented.
-        guesses: how many coins are guessed, those about which the attacker is most certain; half of them by default.
-        key: seeded noise and coins; left out, both come from the operating system, as in a real fit.
-        confidence: with which the bound holds.
+        canaries: how many people to invent.
+        guesses: how many draws to guess, beginning with the most certain ones; half of the canaries by default.
+        key: seeded noise and draws. By default both come from the operating system, as in a real fit.
+        confidence: the probability with which the bound holds.
 
-    The attacker knows everybody's record and all canaries, only not the coins: real people's part of every release is
-    subtracted exactly, and the coins are estimated from what is left by ridge regression (the posterior mean under
-    Gaussian noise and coins of mean 1/2). A release of a group, or of a Poisson sample, shows a canary with the
-    probability of being in it.
+    The attacker knows the records of all people and all canaries, but not which canaries were drawn. The part of
+    real people in every release is subtracted exactly, and the draws are estimated from the rest by ridge
+    regression (the posterior mean under Gaussian noise and draws of mean 1/2). A release of a group, or of a
+    Poisson sample, contains a canary with the probability of being in it.
     """
     if not isinstance(learner, AbstractOfflineLearner):
         raise PairingError(
@@ -135,8 +138,8 @@ def one_run(
 class WithCanaries(AbstractDataset):
     """A dataset with invented people added in memory.
 
-    All of them count as people, so that their number stays public; those whose coin says so have their one episode,
-    the others have none, which contributes nothing to any sum.
+    All canaries count as people, so that the number of people stays public. A canary that was drawn has one
+    episode. A canary that was not drawn has none, which contributes nothing to any sum.
     """
 
     whole: AbstractDataset
@@ -178,14 +181,16 @@ class WithCanaries(AbstractDataset):
 
 
 def _canary_id(i: int) -> bytes:
-    """An id that no person has: ids of people are text in UTF-8, and this is none."""
+    """Return an id that no person can have: people's ids are text in UTF-8, and this is not valid UTF-8."""
     return b"\xff canary %d" % i
 
 
 def _invented(bounds: Bounds, count: int, rng: np.random.Generator) -> Trajectory:
-    """Episodes within the table's own bounds, as long as allowed, paid the most or the least at every step.
+    """Make episodes within the table's own bounds, as long as allowed, with the largest or smallest reward at every
+    step.
 
-    Half of them stay in one place and do one thing, half jump about: random ones have little in common with each other.
+    Half of them stay in one state and repeat one action. The other half are random, so that they have little in
+    common with each other.
     """
     H, S, A = bounds.horizon, bounds.known("num_states"), bounds.known("num_actions")
     s, a = rng.integers(S, size=(count, H + 1)), rng.integers(A, size=(count, H))
@@ -197,14 +202,14 @@ def _invented(bounds: Bounds, count: int, rng: np.random.Generator) -> Trajector
 
 
 def _estimated(transcript: FitTranscript, people: AbstractDataset, canaries: Trajectory) -> Float[np.ndarray, " m"]:
-    """The coins, estimated from everything released: 1 is in, 0 is out."""
+    """Estimate the draws from everything released: 1 is in the table, 0 is not."""
     declared = {d.name: d for d in transcript.learner.declare()}
     groups = {d.group for d in declared.values()} - {None}
     count = len(np.asarray(canaries.length))
     precision, signal = np.eye(count) / _PRIOR, np.full(count, 0.5 / _PRIOR)
     known = _Records(people)
     for step in transcript.steps:
-        if not isinstance(step, Asked):
+        if not isinstance(step, Query):
             continue
         assert step.release is not None
         d = declared[step.name]

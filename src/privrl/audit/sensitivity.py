@@ -1,37 +1,44 @@
-"""Sensitivity search: can any two people move a release further than its noise is made for?
+"""Sensitivity search: can any two people move a release further than its noise allows?
 
-Every pair of records of a tiny world, or random, extreme and malformed ones, and from the best pair found onwards a
-climb: change something on either side, keep what moves the two further apart. In floating point, as statistics are
-written, and on the lattice, in the whole numbers that noise is added to.
+The search starts from every pair of records of a tiny world, or from random, extreme and malformed records. From
+the best pair it climbs: it changes something on either side, and keeps what moves the two further apart. It
+measures distances in floating point, as statistics are written, and on the lattice, in the whole numbers that noise
+is added to.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from privrl.audit.findings import json_of
-from privrl.audit.surface.neighbouring_records import joined, mutated, picked, wide
-from privrl.audit.surface.queries import CHUNK, Asked
+from privrl.audit.findings import to_json_object
+from privrl.audit.surface.neighbouring_records import (
+    AnyRecords,
+    join_records,
+    mutate_records,
+    pick_records,
+    widen_records,
+)
+from privrl.audit.surface.queries import CHUNK, Query
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.privacy.noise.lattice import LatticeError, choose_lattice, count_filled
 
 Norm = Literal["l2", "l1"]
 Arithmetic = Literal["float", "lattice"]
-_ALIKE = 6  # of the releases of one name, so many are searched: the first, the last, and some in between
-_TOLERANCE = {"float": 1e-9, "lattice": 1e-14}  # whole numbers are compared exactly, but for the last digit
+_ALIKE = 6  # releases of one name to search: the first, the last, and some in between
+_TOLERANCE = {"float": 1e-9, "lattice": 1e-14}  # whole numbers are compared exactly, except for the last digit
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """The furthest that one person was found to move a release, beside what its noise is calibrated for.
+    """The furthest that one person was found to move a release, and the sensitivity that its noise is calibrated for.
 
-    A ratio above 1 refutes the declared sensitivity. One far below 1 means that the bound is loose, or that the search
-    is weak; it is no fault. On the lattice, `declared` is what its guarantee says of whole units: the sensitivity with
-    all rounding for two records, the norm that is enforced for one.
+    A ratio above 1 refutes the declared sensitivity. A ratio far below 1 is not a fault: the bound is loose, or the
+    search is weak. On the lattice, `declared` is what its guarantee states in whole steps: for two records the
+    sensitivity with all rounding, for one record the norm that is enforced.
     """
 
     release: str
@@ -50,58 +57,69 @@ class Sensitivity:
     def broken(self) -> bool:
         return not self.ratio <= 1.0 + _TOLERANCE[self.arithmetic]
 
-    def to_json(self) -> dict[str, Any]:
-        return json_of(self, ratio=self.ratio)
+    def to_json(self) -> dict[str, object]:
+        return to_json_object(self, ratio=self.ratio)
 
 
 def sensitivities(
     statistic: AbstractStatistic,
-    records: Any,
+    records: AnyRecords,
     *,
-    published: Any = None,
-    query: Any = None,
+    published: object = None,
+    query: object = None,
     rounds: int = 0,
     seed: int = 0,
 ) -> tuple[Sensitivity, ...]:
-    """Searches for records that break the bounds of a statistic: L2 and L1, both relations, in floats and on a lattice.
+    """Search for records that break the bounds of a statistic: L2 and L1, both relations, in floats and on a lattice.
 
     Arguments:
         statistic: your own, or one of `privrl.statistics`.
         records: stacked records, such as `adversarial_records(horizon, num_states, num_actions)`.
         published: what was published when these people took part (`query` of `contribution`).
-        query: what is asked afterwards (`query` of `answer`).
-        rounds: how long to climb from the best pair of records.
-        seed: of the climb.
+        query: the query afterwards (`query` of `answer`).
+        rounds: how many rounds to climb from the best pair of records.
+        seed: the seed of the climb.
 
     Returns:
-        the largest distance of two records' terms, and the largest norm of one, each beside what is declared. Use
+        The largest distance of two records' terms and the largest norm of one, each with its declared bound. Use
         `any(found.broken for found in ...)`.
     """
-    asked = Asked(type(statistic).__name__, statistic, published, query)
+    asked = Query(type(statistic).__name__, statistic, published, query)
     both: tuple[Norm, ...] = ("l2", "l1")
-    return search([asked], records, np.random.default_rng(seed), rounds=rounds, norms=both, lattice=both)
+    return search_sensitivities([asked], records, np.random.default_rng(seed), rounds=rounds, norms=both, lattice=both)
 
 
-def search(
-    asked: Sequence[Asked],
-    records: Any,
+def search_sensitivities(
+    asked: Sequence[Query],
+    records: AnyRecords,
     rng: np.random.Generator,
     *,
     rounds: int = 12,
     norms: tuple[Norm, ...] = ("l2",),
     lattice: tuple[Norm, ...] = (),
 ) -> tuple[Sensitivity, ...]:
-    """The worst found for every release name, relation and norm, by `rounds` of climbing from stacked `records`; in the
-    norms of `lattice` in whole numbers too."""
+    """Find the worst sensitivity of every release name, relation and norm.
+
+    Arguments:
+        asked: the queries to search. Of the queries with one name, a few are searched.
+        records: stacked records to begin with.
+        rng: the randomness of the climb.
+        rounds: how many rounds to climb.
+        norms: the norms to measure in floating point.
+        lattice: the norms to measure in whole numbers as well.
+    """
     found: dict[tuple[str, str, Adjacency, Norm, Arithmetic], Sensitivity] = {}
     for one in _some_of_each(asked):
         X = one.answers(records)
-        i, j, _ = farthest(X)
-        pair = climbed(one.answers, picked(records, np.array([i, j])), rng, rounds)
+        i, j, _ = find_farthest(X)
+        pair = climb(one.answers, pick_records(records, np.array([i, j])), rng, rounds)
         X = np.concatenate([X, one.answers(pair)])
         everybody, filled = None, 0
         if lattice and one.on_lattice:
-            everybody, filled = joined(pair, records), count_filled(one.statistic, wide(picked(pair, 0)), one.published)
+            everybody, filled = (
+                join_records(pair, records),
+                count_filled(one.statistic, widen_records(pick_records(pair, 0)), one.published),
+            )
         for norm in norms:
             for s in _moved(one, norm, X, everybody if norm in lattice else None, filled):
                 key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
@@ -110,10 +128,14 @@ def search(
     return tuple(found.values())
 
 
-def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any, filled: int) -> Iterator[Sensitivity]:
-    """How far two answers are apart, and how large one is: in floats, and for `records`, two of which fill so many
-    entries, in the whole numbers of the lattice that a release would have. Nothing where the statistic has no bound in
-    this norm."""
+def _moved(
+    one: Query, norm: Norm, X: Float[np.ndarray, "N D"], records: AnyRecords | None, filled: int
+) -> Iterator[Sensitivity]:
+    """Measure how far two answers are apart, and how large one answer is.
+
+    In floats; and in the whole numbers of a release's lattice if there are `records`, two of which fill `filled`
+    entries. Yields nothing if the statistic has no bound in this norm.
+    """
     norm_of_one, kind = _declared(one, norm, "add-remove"), type(one.statistic).__name__
     for adjacency in ("replace-one", "add-remove"):
         declared = _declared(one, norm, adjacency)
@@ -133,16 +155,16 @@ def _moved(one: Asked, norm: Norm, X: Float[np.ndarray, "N D"], records: Any, fi
 
 
 def _largest(X: Shaped[np.ndarray, "N D"], norm: Norm, adjacency: Adjacency) -> float:
-    """The largest distance of two rows, or norm of one; of whole numbers exactly."""
+    """Return the largest distance of two rows, or the largest norm of one; exactly for whole numbers."""
     if not np.isfinite(X).all():
         return math.inf
     if adjacency == "add-remove":
         return max(_norm(row, norm) for row in X)
     if norm == "l2":
-        i, j, _ = farthest(X.astype(float))
+        i, j, _ = find_farthest(X.astype(float))
         return _norm(X[i] - X[j], norm)
     rows = np.unique(X, axis=0)
-    rows = rows[np.argsort(-np.abs(rows).sum(axis=1))[:800]]  # the largest reach furthest
+    rows = rows[np.argsort(-np.abs(rows).sum(axis=1))[:800]]  # the largest rows are furthest apart
     return max(float(np.abs(rows - row[None]).sum(axis=1).max()) for row in rows)
 
 
@@ -150,31 +172,33 @@ def _norm(row: Shaped[np.ndarray, " D"], norm: Norm) -> float:
     if norm == "l1":
         return float(np.abs(row).sum())
     if row.dtype.kind == "i":
-        return math.sqrt(sum(n * n for n in row[row != 0].tolist()))  # Python's integers have no largest
+        return math.sqrt(sum(n * n for n in row[row != 0].tolist()))  # Python's integers do not overflow
     return float(np.linalg.norm(row))
 
 
-def climbed(
-    answers: Callable[[Any], Float[np.ndarray, "N D"]], pair: Any, rng: np.random.Generator, rounds: int
-) -> Any:
-    """Two stacked records at least as far apart as the given two, after `rounds` of random changes to both."""
+def climb(
+    answers: Callable[[AnyRecords], Float[np.ndarray, "N D"]], pair: AnyRecords, rng: np.random.Generator, rounds: int
+) -> AnyRecords:
+    """Change both of two stacked records at random for `rounds` rounds, and keep the pair that is furthest apart."""
     half = CHUNK // 2
     for _ in range(rounds):
-        changed = mutated(picked(pair, np.repeat([0, 1], half)), rng)
-        rest = (picked(changed, slice(side + 1, side + half)) for side in (0, half))
-        first, second = (picked(pair, slice(side, side + 1)) for side in (0, 1))  # stay in the running as they are
-        changed = joined(first, next(rest), second, next(rest))
+        changed = mutate_records(pick_records(pair, np.repeat([0, 1], half)), rng)
+        rest = (pick_records(changed, slice(side + 1, side + half)) for side in (0, half))
+        first, second = (
+            pick_records(pair, slice(side, side + 1)) for side in (0, 1)
+        )  # stay in the running as they are
+        changed = join_records(first, next(rest), second, next(rest))
         X = answers(changed)
         left, right = X[:half], X[half:]
         if not np.isfinite(X).all():
-            return picked(changed, np.array([int(np.argmin(np.isfinite(X).all(axis=1))), half]))
+            return pick_records(changed, np.array([int(np.argmin(np.isfinite(X).all(axis=1))), half]))
         i, j = np.unravel_index(int(_squared(left, right).argmax()), (half, half))
-        pair = picked(changed, np.array([i, half + j]))
+        pair = pick_records(changed, np.array([i, half + j]))
     return pair
 
 
-def farthest(X: Float[np.ndarray, "N D"]) -> tuple[int, int, float]:
-    """The two rows furthest apart in L2 norm; a row that is not finite is infinitely far from everything."""
+def find_farthest(X: Float[np.ndarray, "N D"]) -> tuple[int, int, float]:
+    """Find the two rows furthest apart in L2 norm; a row that is not finite is infinitely far from everything."""
     broken = ~np.isfinite(X).all(axis=1)
     if broken.any():
         return int(np.argmax(broken)), 0, math.inf
@@ -194,8 +218,8 @@ def _squared(left: Float[np.ndarray, "N D"], right: Float[np.ndarray, "M D"]) ->
     return (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2.0 * left @ right.T
 
 
-def _declared(asked: Asked, norm: Norm, adjacency: Adjacency) -> float | None:
-    """The declared bound; `None` where the statistic has none in L1 norm."""
+def _declared(asked: Query, norm: Norm, adjacency: Adjacency) -> float | None:
+    """Return the declared bound; `None` if the statistic has none in L1 norm."""
     if norm == "l2":
         return float(asked.statistic.l2(adjacency))
     try:
@@ -204,8 +228,8 @@ def _declared(asked: Asked, norm: Norm, adjacency: Adjacency) -> float | None:
         return None
 
 
-def _some_of_each(asked: Sequence[Asked]) -> list[Asked]:
-    chosen: list[Asked] = []
+def _some_of_each(asked: Sequence[Query]) -> list[Query]:
+    chosen: list[Query] = []
     for name in dict.fromkeys(one.name for one in asked):
         alike = [one for one in asked if one.name == name]
         spots: Int[np.ndarray, " k"] = np.unique(np.linspace(0, len(alike) - 1, min(_ALIKE, len(alike))).astype(int))

@@ -1,4 +1,4 @@
-"""Theorem 4 of wang-hegde as a calculator: what it asks for, whether that can be had, and why it does not hold.
+"""Theorem 4 of wang-hegde as a calculator: its conditions, whether they can be met, and why it does not hold.
 
 Algorithm 1 is said to be (epsilon, delta + J exp(-(k r_0 - 51.7 sqrt(beta))^2/2))-private for T samples in batches of B
 if, for some k,
@@ -51,9 +51,10 @@ _BOUND_ON_PATH = 51.7  # 5 * 10.34, for the largest sigma
 class Theorem4:
     """The conditions of Theorem 4 for one setting, and what they are worth.
 
-    `smallest_sigma` is that of the printed statement, `..._of_proof` of the last line of the proof, and `..._repaired`
-    with (b) and (d) put right and exact accounting; no sigma repairs (a) and (c). `reward_influence` bounds how far the
-    rewards, all of them in all updates, can move Q at any point, in units of the largest reward; compare with sigma.
+    `smallest_sigma` is that of the printed statement, `..._of_proof` of the last line of the proof, and
+    `..._repaired` with (b) and (d) corrected and exact accounting; no sigma repairs (a) and (c). `reward_influence`
+    bounds how far the rewards, all of them in all updates, can move Q at any point, in units of the largest reward;
+    compare with sigma.
     """
 
     epsilon: float
@@ -76,7 +77,7 @@ class Theorem4:
 
     @property
     def warning(self) -> str:
-        """Why the theorem does not hold, in words."""
+        """The reasons why the theorem does not hold."""
         return "Theorem 4 does not hold, whatever its conditions say:\n" + "\n".join(REASONS)
 
     def __str__(self) -> str:
@@ -112,10 +113,10 @@ def theorem_4(
     k: float | None = None,
     sigma: float | None = None,
 ) -> Theorem4:
-    """Evaluates Theorem 4 of wang-hegde at T = `samples`, B = `batch`, J = `refreshes`, alpha = `learning_rate`.
+    """Evaluate Theorem 4 of wang-hegde at T = `samples`, B = `batch`, J = `refreshes`, alpha = `learning_rate`.
 
-    Without `k`, takes the smallest at which the extra delta is at most `delta`: C grows with k, so no other k needs
-    less noise at that total. Without `sigma`, takes the smallest that the printed statement allows.
+    Without `k`, take the smallest at which the extra delta is at most `delta`: C grows with k, so no other k needs
+    less noise at that total. Without `sigma`, take the smallest that the printed statement allows.
     """
     check_positive(epsilon=epsilon, samples=samples, batch=batch, refreshes=refreshes, learning_rate=learning_rate)
     check_positive(lipschitz=lipschitz, beta=beta, largest_reward=largest_reward)
@@ -150,10 +151,10 @@ def theorem_4(
 
 
 def reward_influence(total_rate: float) -> float:
-    """How far all rewards of a run can move Q, in units of the largest, when n alpha L^2 is `total_rate`.
+    """Bound how far all rewards of a run can move Q, in units of the largest, when n alpha L^2 is `total_rate`.
 
-    Two runs over the same transitions and the same noise, with rewards r and with none, differ after an update by
-    |d| <= (1 + 2 alpha L^2) |d| + alpha L^2 r_0: (e^{2 n alpha L^2} - 1)/2 in all, close to n alpha L^2 where that is
-    small. Every |∇Q(x)ᵀ∇Q(y)| is at most L^2, which is how the paper's proof uses L.
+    Two runs over the same transitions and the same noise, with rewards r and without rewards, differ after an
+    update by |d| <= (1 + 2 alpha L^2) |d| + alpha L^2 r_0: (e^{2 n alpha L^2} - 1)/2 in all, close to n alpha L^2
+    if that is small. Every |∇Q(x)ᵀ∇Q(y)| is at most L^2, which is how the paper's proof uses L.
     """
     return math.expm1(2 * total_rate) / 2 if 2 * total_rate < 700.0 else math.inf

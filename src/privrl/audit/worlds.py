@@ -1,4 +1,4 @@
-"""Where a recipe is attacked: a world small enough to try everything in, of a kind that the recipe can be built for."""
+"""The worlds in which recipes are attacked: small enough to try every record."""
 
 from collections.abc import Callable
 
@@ -22,11 +22,11 @@ from privrl.recipes.recipe import Recipe
 from privrl.studies.simulation.sampled_tables import sampled
 
 AuditedWorld = Env | LQEnv | AbstractPatients
-"""Where a recipe can be attacked."""
+"""The kinds of worlds in which a recipe can be attacked."""
 
 
 def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed: int = 0) -> Env:
-    """A random world with orthonormal features, in which every record can be enumerated."""
+    """Make a random world with orthonormal features, in which every record can be enumerated."""
     rng = np.random.default_rng(seed)
     mdp = TabularMDP(
         jnp.asarray(rng.dirichlet(np.ones(num_states), (1, num_states, num_actions))),
@@ -38,10 +38,10 @@ def tiny_world(horizon: int = 3, num_states: int = 3, num_actions: int = 2, seed
     return Env(mdp, OneHotFeatures(num_states, num_actions), behaviour, "tiny")
 
 
-def prepared(
+def prepare_audit(
     recipe: str | Recipe, epsilon: float | None, delta: float | None, rho: float | None, env: AuditedWorld | None
 ) -> tuple[Recipe, AbstractPrivatizer, AuditedWorld, AbstractLearner]:
-    """A recipe, its privatizer (with epsilon = 1 and delta = 1e-5 unless given), a small world and the learner in it.
+    """Return a recipe, its privatizer (epsilon = 1 and delta = 1e-5 by default), a small world and the learner for it.
 
     A recipe without privacy takes no budget.
     """
@@ -50,7 +50,7 @@ def prepared(
         epsilon, delta = 1.0, 1e-5
     private = recipe.trust != "none"
     privatizer = recipe.privatizer(epsilon=epsilon, delta=delta, rho=rho) if private else recipe.privatizer()
-    return recipe, privatizer, *world_of(recipe, env)
+    return recipe, privatizer, *choose_world(recipe, env)
 
 
 _WORLDS: tuple[Callable[[], AuditedWorld], ...] = (
@@ -61,8 +61,8 @@ _WORLDS: tuple[Callable[[], AuditedWorld], ...] = (
 )
 
 
-def world_of(recipe: Recipe, env: AuditedWorld | None = None) -> tuple[AuditedWorld, AbstractLearner]:
-    """A small world for a recipe and the learner built in it; the recipe itself says which worlds it can serve."""
+def choose_world(recipe: Recipe, env: AuditedWorld | None = None) -> tuple[AuditedWorld, AbstractLearner]:
+    """Return a small world for a recipe and the learner built for it; the recipe decides which worlds it accepts."""
     if env is not None:
         return env, recipe.build(env, recipe.episodes)
     refusals = []
@@ -73,15 +73,16 @@ def world_of(recipe: Recipe, env: AuditedWorld | None = None) -> tuple[AuditedWo
         except (ValueError, TypeError) as refusal:
             refusals.append(str(refusal))
     raise ValueError(
-        f"No small world that the audit knows fits `{recipe.name}`: {' '.join(dict.fromkeys(refusals))} Pass one as "
-        "`env`."
+        f"The audit has no small world for `{recipe.name}`: {' '.join(dict.fromkeys(refusals))} Pass one as `env`."
     )
 
 
-def data_of(
+def make_data(
     env: Env | AbstractPatients, learner: AbstractOfflineLearner, episodes: int, key: PRNGKeyArray
 ) -> Episodes | RewardFunction:
-    """What the learner learns from: people who acted on the behaviour policy, or a secret reward function."""
+    """Make the data that the learner learns from: people who acted on the behaviour policy, or a secret reward
+    function.
+    """
     if learner.learns_from == "reward function":
         return RewardFunction(np.full(learner.space[0], 0.5))
     return sampled(env, episodes, key)

@@ -11,7 +11,7 @@ import jax
 import typer
 
 from privrl.audit import known_bad
-from privrl.audit.audit_report import AuditReport, plot
+from privrl.audit.audit_report import AuditReport, plot_reports
 from privrl.audit.empirical import lower_bound
 from privrl.audit.protocol.protocol_attacks import protocol_attacks
 from privrl.cli.options.grouped import given, grouped, refuse
@@ -96,7 +96,7 @@ def audit(
         _write(out, contents if every else contents[0])
         for name in _FILES[1:]:
             with whole_file(out / name) as file:
-                plot(reports, file)
+                plot_reports(reports, file)
     broken = [report.recipe for report in reports if report.broken]
     if json:
         emit({"audits": contents, "broken": broken} if every else contents[0])
@@ -136,7 +136,7 @@ def _all(names: list[str], seed: int, settings: dict[str, Any], crew: WorkerOpti
 
 def _known_bad(seed: int, out: Path | None, json: bool) -> None:
     with progress("attacking", len(known_bad.CASES)) as done:
-        cases = known_bad.show(known_bad.CASES, jax.random.key(seed), done)
+        cases = known_bad.run_cases(known_bad.CASES, jax.random.key(seed), done)
     if out is not None:
         _write(out, {"cases": cases, "seed": seed})
     if json:

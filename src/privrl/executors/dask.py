@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast, final
 from uuid import uuid4
 
 from privrl.executors.connection import LOST, refuse_plain, replace_connection_errors
-from privrl.executors.executor import AbstractExecutor, Result, assign_shards, own_argument
+from privrl.executors.executor import AbstractExecutor, Returned, assign_shards, own_argument
 from privrl.executors.failures import Failure, ShardError
 from privrl.executors.hidden_values import Hidden, ShardSum, add_sums, add_totals, sum_group, unpickle
 from privrl.executors.worker import pickle_task
@@ -65,8 +65,8 @@ class Dask(AbstractExecutor):
         self._shards = shards
 
     def map_shards(
-        self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None
-    ) -> Iterator[tuple[int, Result]]:
+        self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None
+    ) -> Iterator[tuple[int, Returned]]:
         failures: dict[int, Failure] = {}
         with replace_connection_errors():
             submitted = self._submit(f, args, own, [(i,) for i in range(len(self._shards))])
@@ -74,10 +74,10 @@ class Dask(AbstractExecutor):
                 result = self._fetch(future, (i,))
                 failures |= result.failures
                 if not result.failures:
-                    yield i, cast(Result, result.total)
+                    yield i, cast(Returned, result.total)
         _raise_first(failures)
 
-    def sum_shards(self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None) -> Result:
+    def sum_shards(self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None) -> Returned:
         with replace_connection_errors():
             submitted = self._submit(f, args, own, self._group_shards())
             for future, numbers in self._completed(submitted):
@@ -87,7 +87,7 @@ class Dask(AbstractExecutor):
                 futures = self._fold(futures)
             results = [self._fetch(future, ()) for future in futures]
         _raise_first({number: failure for result in results for number, failure in result.failures.items()})
-        return cast(Result, add_totals(result.total for result in results))
+        return cast(Returned, add_totals(result.total for result in results))
 
     def close(self) -> None:
         self._shards, self._futures, self._home = (), [], {}  # the scheduler drops a value when no future refers to it

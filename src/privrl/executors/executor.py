@@ -13,7 +13,7 @@ Term = int | np.ndarray | tuple[int | np.ndarray, ...]
 """What can be summed over shards: whole numbers, arrays of whole numbers, or a tuple of them."""
 Watch = Callable[[int, int], None]
 """Receives the number of finished shards and the number of all shards, and nothing about their content or size."""
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 
 @runtime_checkable
@@ -45,8 +45,8 @@ class AbstractExecutor(abc.ABC):
 
     @abc.abstractmethod
     def map_shards(
-        self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None
-    ) -> Iterator[tuple[int, Result]]:
+        self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None
+    ) -> Iterator[tuple[int, Returned]]:
         """Yields the number of each shard i with `f(shard, *args, own[i])`, in the order in which shards finish.
 
         Raises:
@@ -54,7 +54,7 @@ class AbstractExecutor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def sum_shards(self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None) -> Result:
+    def sum_shards(self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None) -> Returned:
         """Returns the sum over shards of what `f` returns, which must be a `Term`.
 
         Raises:
@@ -94,14 +94,14 @@ class InProcess(AbstractExecutor):
         self._shards = shards
 
     def map_shards(
-        self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None
-    ) -> Iterator[tuple[int, Result]]:
+        self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None
+    ) -> Iterator[tuple[int, Returned]]:
         for i, shard in enumerate(self._shards):
             yield i, raise_failure(i, call_safely(f, shard, *args, *own_argument(own, i)))
             self._report(i + 1, len(self._shards))
 
-    def sum_shards(self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None) -> Result:
-        total: Result | None = None
+    def sum_shards(self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None) -> Returned:
+        total: Returned | None = None
         for i, shard in enumerate(self._shards):
             total = raise_failure(i, call_safely(accumulate, total, f, shard, *args, *own_argument(own, i)))
             self._report(i + 1, len(self._shards))
@@ -130,7 +130,7 @@ def own_argument(own: Sequence[object] | None, shard: int) -> tuple[object, ...]
     return () if own is None else (own[shard],)
 
 
-def in_place(f: Callable[..., Result]) -> Callable[..., Result]:
+def in_place(f: Callable[..., Returned]) -> Callable[..., Returned]:
     """Marks a function that takes the sum so far as its last argument and returns it with its own term added.
 
     The sum so far is `None` before the first term. A large sum is then not copied for every shard. If a call raises,
@@ -140,12 +140,12 @@ def in_place(f: Callable[..., Result]) -> Callable[..., Result]:
     return f
 
 
-def accumulate(total: Result | None, f: Callable[..., Result], *args: object) -> Result:
+def accumulate(total: Returned | None, f: Callable[..., Returned], *args: object) -> Returned:
     """Calls `f` and adds its result to `total`."""
     return f(*args, total) if getattr(f, "in_place", False) else add_term(total, f(*args))
 
 
-def add_term(total: Result | None, term: Result) -> Result:
+def add_term(total: Returned | None, term: Returned) -> Returned:
     """Adds a `Term` to a sum, which may be changed in place. `None` is the sum of no terms."""
     if total is None:
         return term

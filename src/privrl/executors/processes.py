@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import cast, final
 
-from privrl.executors.executor import AbstractExecutor, Result, add_term, assign_shards, own_argument
+from privrl.executors.executor import AbstractExecutor, Returned, add_term, assign_shards, own_argument
 from privrl.executors.failures import Failure, ShardError
 from privrl.executors.sparse import decompress
 from privrl.executors.threads import single_threads
@@ -97,16 +97,16 @@ class Processes(AbstractExecutor):
                 worker.held = set()
 
     def map_shards(
-        self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None
-    ) -> Iterator[tuple[int, Result]]:
+        self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None
+    ) -> Iterator[tuple[int, Returned]]:
         for i, result in self._call(f, args, own, fold=False):
-            yield i, cast(Result, result)
+            yield i, cast(Returned, result)
 
-    def sum_shards(self, f: Callable[..., Result], *args: object, own: Sequence[object] | None = None) -> Result:
+    def sum_shards(self, f: Callable[..., Returned], *args: object, own: Sequence[object] | None = None) -> Returned:
         total: object = None
         for _, part in self._call(f, args, own, fold=True):
             total = add_term(total, part)
-        return cast(Result, total)
+        return cast(Returned, total)
 
     def close(self) -> None:
         self._shards, self._home = (), {}

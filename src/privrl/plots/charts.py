@@ -102,6 +102,24 @@ def draw_intervals(intervals: Mapping[str, tuple[float, float, float, bool]]) ->
     return figure
 
 
+def draw_audits(audits: Mapping[str, tuple[float, float, float, bool]]) -> "Figure":
+    """Draw epsilon by recipe: claimed, by exact accounting, audited (a lower bound), and whether a claim is broken."""
+    figure, axes = new_figure(1.2 + 0.28 * max(len(audits), 1))
+    rows = range(len(audits))
+    claimed, exact, audited = ([values[i] for values in audits.values()] for i in range(3))
+    axes.barh(rows, audited, color=GREY, alpha=0.5, label="audited, at least")
+    axes.plot(exact, rows, "|", color=BLACK, markersize=12, label="exact accounting")
+    axes.plot(claimed, rows, ".", color=BLUE, label="claimed")
+    for row, (_, _, lower, broken) in enumerate(audits.values()):
+        if broken:
+            axes.text(lower, row, " broken", va="center", color=VERMILLION)
+    axes.set_yticks(rows, list(audits))
+    axes.invert_yaxis()
+    axes.set_xlabel("epsilon")
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
 def draw_ratios(
     lines: Mapping[str, Sequence[float]], ratios: Sequence[float], marked: Mapping[str, float], at: float, filled: bool
 ) -> "Figure":

@@ -1,30 +1,29 @@
-"""What an attack is: the shipped mechanism, run in two worlds that differ in one person, and a score of what it says.
+"""The interface of attacks: run the shipped mechanism in two worlds that differ in one person, and score its output.
 
-An attacker knows everybody else's record, both records that the one in question may have, all queries, and the
-distribution of the noise. The best they can do (Neyman and Pearson) is the log-likelihood ratio of everything released.
+The attacker knows the records of all other people, both possible records of the person under attack, all queries,
+and the noise distribution. The best score (Neyman and Pearson) is the log-likelihood ratio of everything released.
 It is exact for Gaussian, Laplace, sampled and randomised answers, and for choices. It only decides how *strong* an
 attack is, never whether a bound holds.
 
-The queries are those of one recorded fit or run, and the noise is drawn anew. What is attacked is thus a learner that
-asks these queries whatever it is answered: the accounting promises as much for it as for the one that adapts.
+The queries are those of one recorded fit or run, and the noise is drawn anew. The target is thus a learner that
+makes these queries whatever the answers are. The accounting promises the same for it as for the adaptive learner.
 """
 
 import abc
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
 from privrl.contracts.release import Release
 from privrl.privacy.noise.distributions import LaplaceNoise
 from privrl.privacy.noise.maximum import MaximumNoise
 
-_AT_ONCE = 8192
+_AT_ONCE = 8192  # runs per call of the compiled attack
 
 
 class AbstractAttack(abc.ABC):
@@ -32,20 +31,24 @@ class AbstractAttack(abc.ABC):
 
     @abc.abstractmethod
     def distances(self) -> Iterable[float] | None:
-        """The distance of the two worlds in each release, in units of its Gaussian noise; `None` for other noise."""
+        """Return the distance of the two worlds in each release, in units of its Gaussian noise; `None` for other
+        noise.
+        """
 
     @property
     def mu(self) -> float | None:
-        """The distance of the two worlds in all releases together, likewise."""
+        """The distance of the two worlds in all releases together, in units of the noise."""
         distances = self.distances()
         return None if distances is None else math.hypot(*distances)
 
     @abc.abstractmethod
-    def run(self, world: int) -> Callable[[Any], Array]:
-        """From stacked keys to the score of one independent run each: the larger, the likelier is world 1."""
+    def run(self, world: int) -> Callable[[Key[Array, " n"]], Array]:
+        """Return a function from stacked keys to the score of one independent run each. A larger score favours world
+        1.
+        """
 
     def scores(self, key: PRNGKeyArray, trials: int) -> Float[np.ndarray, "2 n"]:
-        """The scores of `trials` runs of world 0 and of as many of world 1."""
+        """Return the scores of `trials` runs of world 0 and of as many runs of world 1."""
         scores = np.empty((2, trials))
         size = min(trials, _AT_ONCE)
         for world in (0, 1):
@@ -58,17 +61,18 @@ class AbstractAttack(abc.ABC):
         return scores
 
 
-def weight(scale: float) -> float:
-    """What one unit amounts to, in units of noise of this scale."""
+def noise_weight(scale: float) -> float:
+    """Return what a distance of 1 amounts to in units of noise of this scale."""
     return 1.0 / scale if scale > 0 else math.inf
 
 
 @eqx.filter_jit
 def likelihood_ratio(release: Release, zero: Array, one: Array, sampling: float = 1.0) -> Float[Array, ""]:
-    """The log-likelihood ratio of a release whose exact value is `one` in world 1 and `zero` in world 0.
+    """Return the log-likelihood ratio of a release whose exact value is `one` in world 1 and `zero` in world 0.
 
-    Symmetric noise is isotropic in the Frobenius norm, so one formula serves vectors and matrices. With `sampling` the
-    value is 0 unless a secret coin falls so, and both densities are mixtures. Without noise: 1/2 or -1/2.
+    Symmetric noise is isotropic in the Frobenius norm, so one formula serves vectors and matrices. With `sampling`
+    the value is 0 unless the person is drawn, and both densities are mixtures. Without noise the ratio is 1/2 or
+    -1/2.
     """
     noise = release.noise
     if isinstance(noise, MaximumNoise):

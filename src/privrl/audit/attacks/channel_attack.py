@@ -1,7 +1,7 @@
-"""The attack on what an online learner publishes: streams, blocks, and answers to queries about those who left.
+"""The attack on what an online learner publishes: streams, blocks, and answers to later queries.
 
-The two worlds differ in one person, who comes in some blocks of one world and in some of the other, each time with the
-record that they have in that world.
+The two worlds differ in one person, who takes part in some blocks of one world and in some of the other. The person
+has one record per world, and contributes it each time.
 """
 
 import functools
@@ -13,15 +13,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Key, PRNGKeyArray
 
-from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, weight
-from privrl.audit.surface.neighbouring_records import picked, wide
-from privrl.audit.surface.queries import Asked
+from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, noise_weight
+from privrl.audit.surface.neighbouring_records import AnyRecords, pick_records, widen_records
+from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_run import RunTranscript
 from privrl.contracts.release import Release
 from privrl.privacy.noise.sources import white_noise
-from privrl.privacy.trust.channels import RoundsChannel, RunningChannel
+from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel, RunningChannel
 from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 Pattern = tuple[int, ...]
@@ -29,14 +29,14 @@ Pattern = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ChannelAttack(AbstractAttack):
-    """The releases of a run to whoever reads them all: streams, blocks and queries, by the shipped channels.
+    """An attack on all releases of a run together: streams, blocks and queries, by the shipped channels.
 
-    The person comes in the blocks `patterns[w]` of world w, with record number w of `records` (stacked).
+    The person takes part in the blocks `patterns[w]` of world w, with record number w of `records` (stacked).
     """
 
     transcript: RunTranscript
     patterns: tuple[Pattern, Pattern]
-    records: Any
+    records: AnyRecords
 
     def distances(self) -> list[float] | None:
         run = self.transcript
@@ -44,7 +44,7 @@ class ChannelAttack(AbstractAttack):
             return None
         found = []
         for name, channel in run.channels.items():
-            per_unit = weight(float(channel.scale))  # type: ignore[attr-defined]
+            per_unit = noise_weight(float(channel.scale))  # type: ignore[attr-defined]
             zero, one = (self._totals(world, name) for world in (0, 1))
             if isinstance(channel, RoundsChannel):
                 for t, _, query in self._later(name):
@@ -55,23 +55,23 @@ class ChannelAttack(AbstractAttack):
                 found.append(per_unit * float(np.linalg.norm(means)))
         return found
 
-    def run(self, world: int) -> Callable[[Any], Array]:
+    def run(self, world: int) -> Callable[[Key[Array, " n"]], Array]:
         run = self.transcript
         totals = {name: (self._totals(0, name), self._totals(1, name)) for name in run.channels}
         asked = {name: self._later(name) for name in run.channels}
         return lambda keys: _scores(run.channels, totals, asked, world, keys)
 
     def _totals(self, world: int, name: str) -> Float[Array, "blocks ..."]:
-        """What the person adds to the sum of every block."""
+        """Return what the person adds to the sum of every block."""
         run, channel = self.transcript, self.transcript.channels[name]
-        record, nobody = wide(picked(self.records, world)), jax.random.key(0)
+        record, nobody = widen_records(pick_records(self.records, world)), jax.random.key(0)
         total = jnp.zeros((len(run.ends), *channel.statistic.raw_shape))
         for block in self.patterns[world]:
             total = total.at[block].add(channel.term(record, run.plans[block], jnp.zeros((), int), nobody))
         return total
 
-    def _later(self, name: str) -> tuple[tuple[int, int, Any], ...]:
-        """The blocks before which new queries were asked about the person, their indices and the queries."""
+    def _later(self, name: str) -> tuple[tuple[int, int, object], ...]:
+        """Return the blocks before which new queries about the person were made, with their indices and contents."""
         first = min(block for pattern in self.patterns for block in pattern)
         return tuple((t, i, query) for asked, t, i, query in self.transcript.queries if asked == name and t > first)
 
@@ -80,9 +80,9 @@ class ChannelAttack(AbstractAttack):
 def _scores(
     channels: dict[str, Any],
     totals: dict[str, tuple[Float[Array, "blocks ..."], Float[Array, "blocks ..."]]],
-    asked: dict[str, tuple[tuple[int, int, Any], ...]],
+    asked: dict[str, tuple[tuple[int, int, object], ...]],
     world: int,
-    keys: Any,
+    keys: Key[Array, " n"],
 ) -> Float[Array, " n"]:
     def score(name: str, key: PRNGKeyArray) -> Array:
         channel, number, both = channels[name], list(channels).index(name), totals[name]
@@ -114,19 +114,19 @@ def _scores(
     return jax.vmap(total)(keys)
 
 
-def pattern_weight(transcript: RunTranscript, step: Asked, pattern: Pattern) -> float:
-    """What one unit of a person's answer amounts to, in units of the noise of all releases of a channel."""
+def pattern_weight(transcript: RunTranscript, step: Query, pattern: Pattern) -> float:
+    """Return what a distance of 1 in a person's answer amounts to, in units of the noise of a channel."""
     channel = transcript.channels[step.name]
     if isinstance(channel, RoundsChannel):
         gain = float(sum(block < step.block for block in pattern))
     else:
         columns = _encoding(channel, len(transcript.ends))[:, list(pattern)]
         gain = float(np.linalg.norm(columns.sum(axis=1)))
-    return gain * weight(float(channel.scale))  # type: ignore[attr-defined]
+    return gain * noise_weight(float(channel.scale))  # type: ignore[attr-defined]
 
 
-def _encoding(channel: Any, blocks: int) -> Float[np.ndarray, "blocks blocks"]:
-    """B^-1 A: the releases are A x + scale B z, which B^-1 whitens; of sums of blocks, the identity."""
+def _encoding(channel: AbstractChannel, blocks: int) -> Float[np.ndarray, "blocks blocks"]:
+    """Return B^-1 A: the releases are A x + scale B z, which B^-1 whitens; the identity for sums of blocks."""
     if not isinstance(channel, RunningChannel):
         return np.eye(blocks)
     with jax.ensure_compile_time_eval():
@@ -136,7 +136,7 @@ def _encoding(channel: Any, blocks: int) -> Float[np.ndarray, "blocks blocks"]:
 def _stream_ratio(
     channel: RunningChannel, releases: list[Release], zero: Float[Array, "blocks ..."], one: Float[Array, "blocks ..."]
 ) -> Float[Array, ""]:
-    """The log-likelihood ratio of a whole stream."""
+    """Return the log-likelihood ratio of a whole stream."""
     blocks = len(releases)
     with jax.ensure_compile_time_eval():
         inverse = np.linalg.inv(channel.continual.matrix())

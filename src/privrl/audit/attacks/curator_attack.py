@@ -1,4 +1,4 @@
-"""The attack on a curator: answers about a data set at rest, in rounds."""
+"""The attack on a curator, who answers queries about a data set at rest."""
 
 import itertools
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Float64, Key, PRNGKeyArray
 
-from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, weight
+from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, noise_weight
 from privrl.audit.surface.recorded_fit import FitTranscript, Skipped
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.arithmetic import AbstractArithmetic
@@ -20,7 +20,7 @@ from privrl.privacy.trust.people import AbstractPeople
 
 
 class _Person(AbstractPeople):
-    """One person, as the curator needs people; everybody else is known to the attacker and is left out."""
+    """One person in the place of all people. The attacker knows the other people, so they are left out."""
 
     num_units = 1
     records_per_unit = 1
@@ -28,41 +28,41 @@ class _Person(AbstractPeople):
     def __init__(self) -> None:
         self.term: Array | None = None
 
-    def total(self, statistic: AbstractStatistic, included: Any, arithmetic: AbstractArithmetic) -> Array:
-        del included, arithmetic  # whom a coin draws is decided in `CuratorAttack`, for all runs at once
+    def total(self, statistic: AbstractStatistic, included: object, arithmetic: AbstractArithmetic) -> Array:
+        del included, arithmetic  # `CuratorAttack` samples the person, for all runs at once
         return jnp.zeros(statistic.shape) if self.term is None else self.term
 
     def filled(self, statistic: AbstractStatistic) -> int:
         raise NotImplementedError("Attacks use seeded noise.")
 
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
-        return self if chosen[0] else _Person()  # of a group that the person in question is not in
+        return self if chosen[0] else _Person()  # the other groups are empty
 
-    def unit_draws(self, key: bytes, purpose: str) -> Any:
+    def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         raise NotImplementedError("Attacks use seeded noise.")
 
 
 class _InGroup(Seeded):
-    """Seeded noise; the coin that puts the person into a group is fixed, so that each group can be attacked."""
+    """Seeded noise with a fixed draw for the person's group, so that each group can be attacked."""
 
     def __init__(self, key: PRNGKeyArray, coin: float) -> None:
         super().__init__(key)
         self._coin = coin
 
-    def uniform(self, label: Any, shape: tuple[int, ...]) -> Any:
+    def uniform(self, label: object, shape: tuple[int, ...]) -> Any:
         del label
         return np.full(shape, self._coin)
 
-    def secret(self, label: Any) -> bytes:
-        del label  # `_Person` looks at no coin
+    def secret(self, label: object) -> bytes:
+        del label  # `_Person` uses no draws
         return bytes(32)
 
 
 @dataclass(frozen=True)
 class CuratorAttack(AbstractAttack):
-    """A curator's answers about a data set at rest, with the shipped `Curator` and its ledger.
+    """An attack on a curator's answers about a data set at rest, with the shipped `Curator` and its ledger.
 
-    `pair` holds, for every step of the transcript, the exact answer in either world (stacked), and nothing for a skip.
+    `pair` has, for every step of the transcript, the exact answers in both worlds (stacked), and `None` for a skip.
     """
 
     transcript: FitTranscript
@@ -73,12 +73,12 @@ class CuratorAttack(AbstractAttack):
         if any(event.mechanism != "gaussian" or event.sampling < 1 for event in self.transcript.events):
             return None
         return [
-            float(np.linalg.norm(np.diff(step.white(answers), axis=0))) * weight(step.scale)
+            float(np.linalg.norm(np.diff(step.white(answers), axis=0))) * noise_weight(step.scale)
             for step, answers in zip(self.transcript.steps, self.pair, strict=True)
             if not isinstance(step, Skipped) and answers is not None and self.transcript.concerns(step, self.group)
         ]
 
-    def run(self, world: int) -> Callable[[Any], Array]:
+    def run(self, world: int) -> Callable[[Key[Array, " n"]], Array]:
         transcript, groups = self.transcript, self.transcript.ledger().groups
         before = list(itertools.takewhile(lambda group: group != self.group, groups))
         coin = 0.5 if self.group is None else sum(groups[g] for g in before) + groups[self.group] / 2
@@ -97,7 +97,7 @@ class CuratorAttack(AbstractAttack):
                 if share < 1.0:
                     term = jnp.where(jax.random.uniform(jax.random.fold_in(key, number)) < share, term, 0.0)
                 person.term = term
-                release = step.released_by(curator, term)
+                release = step.release_with(curator, term)
                 if transcript.concerns(step, self.group):
                     exact = step.white(answers)
                     score = score + likelihood_ratio(release, exact[0], exact[1], share)

@@ -1,4 +1,4 @@
-"""Attacks where nobody is trusted: on what one person sends, and on what a shuffler passes on."""
+"""Attacks without a trusted curator: on the messages of one person, and on the output of a shuffler."""
 
 import math
 from collections.abc import Callable
@@ -9,21 +9,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray
 
-from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, weight
-from privrl.audit.surface.neighbouring_records import wide
+from privrl.audit.attacks.attack import AbstractAttack, likelihood_ratio, noise_weight
+from privrl.audit.surface.neighbouring_records import AnyRecords, widen_records
 from privrl.audit.surface.recorded_run import RunTranscript
 from privrl.contracts.release import Release
 from privrl.privacy.noise.sources import uniform
 from privrl.privacy.trust.channels import noise_of
 from privrl.privacy.trust.symbol_channels import SymbolChannel
 
-_QUERIES = 64  # so many numbers of people are tried: who has which number is public and decides what they are asked
+# The person's number is public and determines their query. This is how many numbers are tried.
+_QUERIES = 64
 
 
 def log_probability(channel: SymbolChannel, held: Bool[Array, "*n k"], symbol: Int[Array, "*n"]) -> Float[Array, "*n"]:
-    """The log-probability of answering with the set `held` when the truth is `symbol`, up to a constant.
+    """Return the log-probability of answering with the set `held` when the truth is `symbol`, up to a constant.
 
     With sets of d among k symbols: p / C(k-1, d-1) if the set holds the truth, (1 - p) / C(k-1, d) otherwise. The
     second is (1 - p) d / (p (k - d)) of the first.
@@ -37,13 +38,16 @@ def log_probability(channel: SymbolChannel, held: Bool[Array, "*n k"], symbol: I
 
 @dataclass(frozen=True)
 class ReportAttack(AbstractAttack):
-    """One person's messages to an untrusted server, made by the shipped channels; `index` is the person's number.
+    """An attack on one person's messages to an untrusted server, made by the shipped channels.
 
-    The person comes `times` times, and every time with the same record.
+    Attributes:
+        records: the two possible records, stacked.
+        index: the person's number.
+        times: how often the person takes part, with the same record each time.
     """
 
     transcript: RunTranscript
-    records: Any
+    records: AnyRecords
     index: int
     times: int = 1
 
@@ -51,27 +55,32 @@ class ReportAttack(AbstractAttack):
         run = self.transcript
         if any(event.mechanism != "gaussian" for event in run.ledger.events()):
             return None
-        scales = [float(run.channels[step.name].scale) for step in run.asked(0)]  # type: ignore[attr-defined]
-        apart = [np.linalg.norm(np.diff(step.answers(self.records), axis=0)) for step in run.asked(0)]
+        scales = [float(run.channels[step.name].scale) for step in run.queries_about(0)]  # type: ignore[attr-defined]
+        apart = [np.linalg.norm(np.diff(step.answers(self.records), axis=0)) for step in run.queries_about(0)]
         return [
-            math.sqrt(self.times) * float(distance) * weight(scale)
+            math.sqrt(self.times) * float(distance) * noise_weight(scale)
             for distance, scale in zip(apart, scales, strict=True)
         ]
 
-    def run(self, world: int) -> Callable[[Any], Array]:
-        fixed = (self.transcript.channels, self.transcript.plans[0], wide(self.records), jnp.asarray(self.index))
+    def run(self, world: int) -> Callable[[Key[Array, " n"]], Array]:
+        fixed = (
+            self.transcript.channels,
+            self.transcript.plans[0],
+            widen_records(self.records),
+            jnp.asarray(self.index),
+        )
         return lambda keys: _report_scores(*fixed, self.times, jnp.asarray(world), keys)
 
 
 @eqx.filter_jit
 def _report_scores(
     channels: dict[str, Any],
-    plan: Any,
-    records: Any,
+    plan: object,
+    records: AnyRecords,
     index: Int[Array, ""],
     times: int,
     world: Int[Array, ""],
-    keys: Any,
+    keys: Key[Array, " n"],
 ) -> Float[Array, " n"]:
     record = jax.tree.map(lambda leaf: leaf[world], records)
 
@@ -96,11 +105,11 @@ def _report_scores(
 
 @dataclass(frozen=True)
 class ShuffleAttack(AbstractAttack):
-    """What a shuffler passes on of one batch: the answer to every query, and no word of who gave it.
+    """An attack on the output of a shuffler for one batch: the answer to every query, without its sender.
 
-    `symbols` are the true answers to each query of the batch under the record of world 0, of world 1, and of
-    everybody else. Which query the person had is uniform, so the likelihood of all answers is an average over
-    queries i of R_i(y_i | own record)/R_i(y_i | others' record), times a factor that both worlds share.
+    `symbols` are the true answers to each query of the batch under the record of world 0, of world 1, and of all
+    other people. Which query the person got is uniform, so the likelihood of all answers is an average over queries
+    i of R_i(y_i | own record)/R_i(y_i | others' record), times a factor that both worlds share.
     """
 
     channel: SymbolChannel
@@ -109,13 +118,13 @@ class ShuffleAttack(AbstractAttack):
     def distances(self) -> None:
         return None
 
-    def run(self, world: int) -> Callable[[Any], Array]:
+    def run(self, world: int) -> Callable[[Key[Array, " n"]], Array]:
         return lambda keys: _shuffled_scores(self.channel, jnp.asarray(self.symbols), jnp.asarray(world), keys)
 
 
 @eqx.filter_jit
 def _shuffled_scores(
-    channel: SymbolChannel, symbols: Int[Array, "3 n"], world: Int[Array, ""], keys: Any
+    channel: SymbolChannel, symbols: Int[Array, "3 n"], world: Int[Array, ""], keys: Key[Array, " n"]
 ) -> Float[Array, " m"]:
     n, k = symbols.shape[1], channel.statistic.num_symbols
 
@@ -131,22 +140,24 @@ def _shuffled_scores(
     return jax.lax.map(one, keys, batch_size=64)
 
 
-def farthest_batch(channel: SymbolChannel, plan: Any, records: Any, batch: int) -> Int[np.ndarray, "3 n"]:
-    """True answers of two records that differ in as many queries of a batch as possible, and of a third."""
-    rows = np.unique(_symbols(channel, plan, wide(records), jnp.arange(batch)), axis=0)[:400]
+def find_farthest_batch(
+    channel: SymbolChannel, plan: object, records: AnyRecords, batch: int
+) -> Int[np.ndarray, "3 n"]:
+    """Find the answers of two records that differ in as many queries of a batch as possible, and those of a third."""
+    rows = np.unique(_symbols(channel, plan, widen_records(records), jnp.arange(batch)), axis=0)[:400]
     differ = (rows[:, None] != rows[None]).mean(axis=2)
     i, j = np.unravel_index(int(differ.argmax()), differ.shape)
     others = rows[int(np.argmax(np.minimum(differ[i], differ[j])))]
     return np.stack([rows[i], rows[j], others])
 
 
-def farthest_report(channel: SymbolChannel, plan: Any, records: Any) -> tuple[int, int, int]:
-    """Two records that answer differently, and the number of the person who is asked."""
-    answers = np.asarray(_symbols(channel, plan, wide(records), jnp.arange(_QUERIES)))
+def find_farthest_report(channel: SymbolChannel, plan: object, records: AnyRecords) -> tuple[int, int, int]:
+    """Find two records that answer differently, and the number of the person who is asked."""
+    answers = np.asarray(_symbols(channel, plan, widen_records(records), jnp.arange(_QUERIES)))
     index = int(np.ptp(answers, axis=0).argmax())
     return int(answers[:, index].argmin()), int(answers[:, index].argmax()), index
 
 
 @eqx.filter_jit
-def _symbols(channel: SymbolChannel, plan: Any, records: Any, index: Int[Array, " n"]) -> Int[Array, "N n"]:
+def _symbols(channel: SymbolChannel, plan: object, records: AnyRecords, index: Int[Array, " n"]) -> Int[Array, "N n"]:
     return jax.vmap(lambda x: jax.vmap(lambda i: channel.symbol(x, plan, i))(index))(records)

@@ -1,4 +1,4 @@
-"""All known-bad cases, and what their attacks find."""
+"""All known-bad cases, and a function that runs their attacks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -23,10 +23,10 @@ _MODULES = (noise, printed_lq, contributions, functional_attacks, rounding, prot
 CASES: tuple[Case, ...] = tuple(case for module in _MODULES for case in module.CASES)
 
 
-def show(
+def run_cases(
     cases: Sequence[Case], key: PRNGKeyArray, progress: Callable[[str], None] | None = None
 ) -> list[dict[str, Any]]:
-    """Runs the attack of each case at its own size, with a key of its own; `progress` gets the name of each."""
+    """Run the attack of each case at its own size, with a key of its own; `progress` gets the name of each."""
     shown = []
     for number, case in enumerate(cases):
         said = {field: getattr(case, field) for field in ("name", "paper", "flaw", "proof", "trials")}

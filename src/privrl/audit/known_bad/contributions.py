@@ -1,5 +1,6 @@
-"""More of one person in a release than the noise was made for: a value that is not clipped from below, every visit, or
-every transition."""
+"""Releases that contain more of one person than their noise covers: a value without a lower clip, every visit, or
+every transition.
+"""
 
 import functools
 import math
@@ -9,7 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, in_both_worlds, in_gaussian_noise
+from privrl.audit.known_bad.case import (
+    DELTA,
+    EPSILON,
+    Audited,
+    audit_by_counting,
+    case,
+    score_both_worlds,
+    score_gaussian_noise,
+)
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.distributions import GaussianNoise
@@ -23,14 +32,14 @@ _STEPS, _CLIP, _RATE, _PEOPLE = 20, 0.3, 100.0, 10_000
 
 
 def _features(V: Float[Array, " S"]) -> Float[Array, "S A d"]:
-    """φ_V(s, a) = sum_s' φ(s'|s, a) V(s') of the one-hot features φ(s'|s, a) = e_(s, a, s')."""
+    """Return φ_V(s, a) = sum_s' φ(s'|s, a) V(s') of the one-hot features φ(s'|s, a) = e_(s, a, s')."""
     pairs = jnp.eye(_VALUE_STATES * _VALUE_ACTIONS).reshape(_VALUE_STATES, _VALUE_ACTIONS, -1)
     return jnp.einsum("sai,x->saix", pairs, V).reshape(_VALUE_STATES, _VALUE_ACTIONS, _DIM)
 
 
 @functools.partial(jax.jit, static_argnames="lowest")
 def _values(theta: Float[Array, "H d"], *, lowest: float) -> Float[Array, "H S"]:
-    """V_1, ..., V_H that a client works out from what it was sent; the last step pays 1, the bonus is sent as 0."""
+    """Compute V_1, ..., V_H as a client does from what it was sent; the last step pays 1, the bonus is sent as 0."""
     V, all_values = jnp.zeros(_VALUE_STATES), []
     for h in reversed(range(_VALUE_HORIZON)):
         r = float(h == _VALUE_HORIZON - 1)
@@ -43,7 +52,7 @@ def _values(theta: Float[Array, "H d"], *, lowest: float) -> Float[Array, "H S"]
 @case(
     paper="liao-he-gu A1:6-7",
     trials=4_000,
-    flaw="a client clips V from above only, and nobody trusts the server that sends θ",
+    flaw="a client clips V from above only, and the server that sends θ is not trusted",
     proof="V = max ⟨θ, φ⟩ is as negative as the server likes, the message grows with V², the noise is for V <= H",
 )
 def values_without_a_lower_clip(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
@@ -56,7 +65,7 @@ def values_without_a_lower_clip(key: PRNGKeyArray, trials: int, *, flawed: bool)
     phi = _features(_values(theta, lowest=-math.inf if flawed else 0.0)[1])[:, 0]
     upper = np.triu_indices(_DIM)
     terms = jnp.einsum("si,sj->sij", phi, phi)[:, upper[0], upper[1]]
-    return by_counting(in_gaussian_noise(terms, GaussianNoise(sigma, (len(upper[0]),)), key, trials))
+    return audit_by_counting(score_gaussian_noise(terms, GaussianNoise(sigma, (len(upper[0]),)), key, trials))
 
 
 @case(
@@ -74,25 +83,26 @@ def every_visit_for_first_visits(key: PRNGKeyArray, trials: int, *, flawed: bool
     people = Trajectory(stays, nothing, nothing.astype(float), stays, jnp.full(2, _HORIZON))
     tables = jax.jit(jax.vmap(lambda person: counts.contribution(person, None)))(people)
     noise = GaussianNoise(paid_for / gdp_mu(EPSILON, DELTA), counts.shape)
-    return by_counting(in_gaussian_noise(tables, noise, key, trials))
+    return audit_by_counting(score_gaussian_noise(tables, noise, key, trials))
 
 
 @case(
     paper="practice",
     trials=4_000,
-    flaw="DP-SGD clips the gradient of each transition, and the certificate speaks of stays",
-    proof="20 transitions of one stay pull the same way: 20 times the change paid for, ε = 36 and not 1",
+    flaw="DP-SGD clips the gradient of each transition, and the certificate promises privacy for episodes",
+    proof="20 transitions of one episode pull the same way: 20 times the change paid for, ε = 36 and not 1",
 )
 def one_transition_as_the_unit(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
-    """20 noisy gradient steps; a stay takes one action 20 times, which is paid 0 (world 0) or 1 (world 1) each time.
+    """20 noisy gradient steps; an episode repeats one action 20 times, with reward 0 (world 0) or 1 (world 1) each
+    time.
 
-    Q of that cell is public and starts at one half, so the two stays pull it in opposite directions. The attacker adds
-    up the exact log ratios of the steps.
+    Q of that cell is public and starts at one half, so the two episodes pull it in opposite directions. The
+    attacker adds up the exact log ratios of the steps.
     """
     noise = GaussianNoise(2 * _CLIP * _STEPS**0.5 / gdp_mu(EPSILON, DELTA), ())
 
     def gradient(Q: Float[Array, ""], reward: float) -> Float[Array, ""]:
-        if flawed:  # each transition is clipped, not the stay
+        if flawed:  # each transition is clipped, not the episode
             return _HORIZON * jnp.clip(Q - reward, -_CLIP, _CLIP)
         return jnp.clip(_HORIZON * (Q - reward), -_CLIP, _CLIP)
 
@@ -105,7 +115,7 @@ def one_transition_as_the_unit(key: PRNGKeyArray, trials: int, *, flawed: bool) 
 
         return jax.lax.scan(step, jnp.array(0.5), jax.random.split(key, _STEPS))[1].sum()
 
-    return by_counting(in_both_worlds(log_ratio, key, trials), detail=f"a stay of {_HORIZON} steps")
+    return audit_by_counting(score_both_worlds(log_ratio, key, trials), detail=f"an episode of {_HORIZON} steps")
 
 
 CASES = (values_without_a_lower_clip, every_visit_for_first_visits, one_transition_as_the_unit)

@@ -6,15 +6,15 @@ n of these. Three steps of that proof fail, each on its own:
 
 - **batch**: the update moves by 2 r_0 α/B, as if one reward of the batch changed. All B do.
 - **memory**: Q_j and Q_j' are compared "given that Q_0 is fixed by the previous step". What was released is Q_0 + g_0;
-  what the algorithm carries on is Q_0, which nobody has seen and which differs between the worlds.
+  what the algorithm continues with is Q_0, which was not released and differs between the worlds.
 - **one path**: with J = 1 the noise stays the same, and F = Q + g obeys the noise-free recursion of Q-learning. Q
   learns -g, and what is released tends to Q*, exactly.
 
-So that nothing but the flaw is broken, everything else is put right. Q is linear in tents φ, so one transition with
-reward r moves Q_a by α/B r κ(s, .) with κ(x, y) = φ(x)ᵀφ(y), and one update by at most 2 r_0 α max_x ‖κ(x, .)‖_H: the
-norm is computed, not bounded through a Lipschitz constant. Noise is exact for (epsilon, delta) = (1, 1e-5) under that
-sensitivity and n-fold composition (`gdp_mu`), where the theorem has an approximation. Every run draws its own walk and
-its own noise, and no attack looks at anything but releases.
+Everything except the flaw is corrected, so that the attack breaks nothing else. Q is linear in tents φ, so one
+transition with reward r moves Q_a by α/B r κ(s, .) with κ(x, y) = φ(x)ᵀφ(y), and one update by at most 2 r_0 α max_x
+‖κ(x, .)‖_H: the norm is computed, not bounded through a Lipschitz constant. Noise is exact for (epsilon, delta) = (1,
+1e-5) under that sensitivity and n-fold composition (`gdp_mu`), where the theorem has an approximation. Every run draws
+its own walk and its own noise, and no attack looks at anything but releases.
 """
 
 import math
@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, in_both_worlds
+from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, audit_by_counting, case, score_both_worlds
 from privrl.audit.known_bad.functional_q import (
     LARGEST_REWARD,
     LONGEST_MOVE,
@@ -48,9 +48,10 @@ _UPDATES_OF_TABLE = 200
 
 
 def largest_move(settings: Settings) -> float:
-    """max ‖ΔQ‖_H of one update when all its rewards change from -r_0 to r_0: 2 r_0 α max_x ‖κ(x, .)‖_H.
+    """Return max ‖ΔQ‖_H of one update when all its rewards change from -r_0 to r_0: 2 r_0 α max_x ‖κ(x, .)‖_H.
 
-    The mean of B functions ± κ(x_t, .), each for one of the actions, is no longer than the longest of them.
+    The norm of the mean of B functions ± κ(x_t, .), each for one of the actions, is at most the largest of their
+    norms.
     """
     phi = tents(settings)
     longest = max(float(rkhs_norm(row, settings.beta)) for row in phi @ phi.T)
@@ -58,12 +59,12 @@ def largest_move(settings: Settings) -> float:
 
 
 def noise_for(sensitivity: float, releases: int) -> float:
-    """The scale at which so many releases of this sensitivity, composed, are exactly (1, 1e-5)-private."""
+    """Return the scale at which `releases` releases of this sensitivity, composed, are exactly (1, 1e-5)-private."""
     return sensitivity * math.sqrt(releases) / gdp_mu(EPSILON, DELTA)
 
 
 def _extreme(world: Int[Array, ""], settings: Settings) -> Float[Array, " B"]:
-    """Rewards of a batch: -r_0 everywhere in world 0, r_0 everywhere in world 1."""
+    """Return the rewards of a batch: -r_0 everywhere in world 0, r_0 everywhere in world 1."""
     return jnp.full(settings.batch, LARGEST_REWARD) * jnp.where(world == 1, 1.0, -1.0)
 
 
@@ -79,8 +80,8 @@ def _path(key: PRNGKeyArray, scale: float, settings: Settings) -> Float[Array, "
     return scale * mesh_path(jax.random.normal(key, (2, 2**settings.depth + 1)), settings.beta)
 
 
-def level(F: Float[Array, "*m 2 n"], beta: float) -> Float[Array, "*m"]:
-    """The sum over actions of ⟨F_a, 1⟩_H: the best linear test for a shift of F by a constant."""
+def level_score(F: Float[Array, "*m 2 n"], beta: float) -> Float[Array, "*m"]:
+    """Return the sum over actions of ⟨F_a, 1⟩_H: the best linear test for a shift of F by a constant."""
     whitened_one = whiten(jnp.ones(F.shape[-2:]), beta)
     return (whiten(F, beta) * whitened_one).sum(axis=(-2, -1))
 
@@ -104,9 +105,11 @@ def functional_noise_batch(key: PRNGKeyArray, trials: int, *, flawed: bool) -> A
         F = _path(before, scale, settings)  # Q_0 = 0
         _, batch = _greedy_batch(of_batch, F, jax.random.uniform(of_start), settings, jnp.asarray(0))
         Q = descent(F, batch, _extreme(world, settings), settings) @ tents(settings).T
-        return level(Q + _path(after, scale, settings), settings.beta)
+        return level_score(Q + _path(after, scale, settings), settings.beta)
 
-    return by_counting(in_both_worlds(score, key, trials), detail=f"one update from {settings.batch} transitions")
+    return audit_by_counting(
+        score_both_worlds(score, key, trials), detail=f"one update from {settings.batch} transitions"
+    )
 
 
 @case(
@@ -118,9 +121,9 @@ def functional_noise_batch(key: PRNGKeyArray, trials: int, *, flawed: bool) -> A
 def functional_noise_memory(key: PRNGKeyArray, trials: int, *, flawed: bool, steps: int = _STEPS_OF_MEMORY) -> Audited:
     """`steps` releases Q_j + g_j, each with noise for all of its own update and for their composition.
 
-    As printed the next update starts from Q_j; put right, from Q_j + g_j, which is the order in which the composition
-    would hold. The drift of the rewards adds up in Q_j and the noise does not, so later releases reveal more: the score
-    is sum_j j level(z_j).
+    As printed the next update starts from Q_j; corrected, from Q_j + g_j, for which the composition would hold. The
+    drift of the rewards adds up in Q_j and the noise does not, so later releases reveal more: the score is sum_j j
+    level(z_j).
     """
     settings = _MEMORY
     scale = noise_for(largest_move(settings), steps)
@@ -133,28 +136,28 @@ def functional_noise_memory(key: PRNGKeyArray, trials: int, *, flawed: bool, ste
             (Q, F, s), (j, key) = carry, x
             of_path, of_batch = jax.random.split(key)
             s, batch = _greedy_batch(of_batch, F, s, settings, j)
-            start = Q if flawed else F  # [wang-hegde A1:21] Q is carried on, Q + g is released; known bad
+            start = Q if flawed else F  # [wang-hegde A1:21] Q is kept, Q + g is released; known bad
             Q = start + descent(F, batch, _extreme(world, settings), settings) @ phi.T
             F = Q + _path(of_path, scale, settings)
-            return (Q, F, s), (j + 1.0) * level(F, settings.beta)
+            return (Q, F, s), (j + 1.0) * level_score(F, settings.beta)
 
         start_key, path_key, steps_key = jax.random.split(key, 3)
         Q = jnp.zeros((2, phi.shape[0]))
         begin = (Q, _path(path_key, scale, settings), jax.random.uniform(start_key))
         return jax.lax.scan(step, begin, (jnp.arange(steps), jax.random.split(steps_key, steps)))[1].sum()
 
-    return by_counting(in_both_worlds(score, key, trials), detail=f"{steps} updates")
+    return audit_by_counting(score_both_worlds(score, key, trials), detail=f"{steps} updates")
 
 
 def rewards_of_worlds() -> Float[np.ndarray, "2 n"]:
-    """The rewards of the interval walk, and the same less a tent of height 0.2 over its left half."""
+    """Return the rewards of the interval walk, and the same less a tent of height 0.2 over its left half."""
     place = np.linspace(0.0, 1.0, _TABLE.knots)
     paid = LARGEST_REWARD - np.abs(place - 0.5)
     return np.stack([paid, paid - 0.2 * np.maximum(1 - 4 * np.abs(place - 0.25), 0.0)])
 
 
 def optimal_functions() -> Float[Array, "2 2 n"]:
-    """Q* of both worlds `[world, action, place]`, discounted, by value iteration on the mesh."""
+    """Compute Q* of both worlds `[world, action, place]`, discounted, by value iteration on the mesh."""
     P, r = IntervalWalk(_TABLE.depth).mdp.transition[0], jnp.asarray(rewards_of_worlds())
 
     def back(Q: Float[Array, "2 2 n"], _: None) -> tuple[Float[Array, "2 2 n"], None]:
@@ -164,21 +167,23 @@ def optimal_functions() -> Float[Array, "2 2 n"]:
 
 
 def one_path_scale(in_rewards: bool) -> float:
-    """The noise of `released_with_one_path`: for all updates, composed, or for one release of the reward function."""
+    """Return the noise of `release_with_one_path`: for all updates, composed, or for one release of the reward
+    function.
+    """
     if not in_rewards:
         return noise_for(largest_move(_TABLE), _UPDATES_OF_TABLE)
     r = jnp.asarray(rewards_of_worlds())
     return noise_for(float(rkhs_norm(r[1] - r[0], _TABLE.beta)), 1)
 
 
-def released_with_one_path(
+def release_with_one_path(
     key: PRNGKeyArray, world: Int[Array, ""], scale: float, *, in_rewards: bool
 ) -> tuple[Float[Array, "2 n"], Float[Array, "2 n"]]:
-    """What is given out after training with one path throughout (J = 1), and the path: (Q + g, g).
+    """Train with one path throughout (J = 1), and return the released function and the path: (Q + g, g).
 
     Q is a table on the mesh, and transitions come from everywhere, as under exploration or replay, which the paper
-    covers. With `in_rewards` the path is added to the reward function before training instead: everything after that is
-    post-processing.
+    covers. With `in_rewards` the path is added to the reward function before training instead: everything after
+    that is post-processing.
     """
     of_path, of_batches = jax.random.split(key)
     last, B = _TABLE.knots - 1, _TABLE.batch
@@ -210,11 +215,11 @@ def functional_noise_one_path(key: PRNGKeyArray, trials: int, *, flawed: bool) -
     optimal, scale = optimal_functions(), one_path_scale(not flawed)
 
     def score(key: PRNGKeyArray, world: Int[Array, ""]) -> Float[Array, ""]:
-        F, _ = released_with_one_path(key, world, scale, in_rewards=not flawed)
+        F, _ = release_with_one_path(key, world, scale, in_rewards=not flawed)
         return ((F - optimal[0]) ** 2).sum() - ((F - optimal[1]) ** 2).sum()
 
-    scores = in_both_worlds(score, key, trials)
-    return by_counting(scores, detail=f"{_UPDATES_OF_TABLE} updates; the bound is what so many runs can show at most")
+    scores = score_both_worlds(score, key, trials)
+    return audit_by_counting(scores, detail=f"{_UPDATES_OF_TABLE} updates; {trials} runs cannot prove a larger bound")
 
 
 CASES = (functional_noise_batch, functional_noise_memory, functional_noise_one_path)

@@ -13,11 +13,11 @@ everything is done with F = Q + g in the place of Q:
 
 Corrected: the noise of the path (lines 14-15 have the two weights the wrong way round and a negative variance), its
 variance sigma^2 d and not sigma d (16), t = jB + b and not jT/B + b (9), both noises inside the maximum (18), the noise
-of the action that was taken (19), descent and not ascent (21). What remains wrong is the idea.
+of the action that was taken (19), descent and not ascent (21). The idea remains wrong.
 
 The paper does not print B, α, γ, β, T or its network; `Settings` has ours. Q_a is piecewise linear between equally
-spaced knots, which is a network with one hidden layer of ReLU units whose first layer stands still. Line 10 never
-explores, so Q starts at the largest value there is, r_0/(1 - γ): whatever was not tried looks good. Episodes
+spaced knots, which is a network with one hidden layer of ReLU units whose first layer is fixed. Line 10 never
+explores, so Q starts at the largest possible value, r_0/(1 - γ): what was not tried looks good. Episodes
 end after 50 steps by the clock, not in a final state, so the last step looks ahead like any other. States move in
 [0, 1]; functions (Q, g and F) are looked up at the nearest point of a mesh, on which all J paths are drawn whole.
 """
@@ -44,13 +44,13 @@ Batch = tuple[Float[Array, " B"], Int[Array, " B"], Float[Array, " B"]]  # state
 
 @dataclass(frozen=True)
 class Settings:
-    """What Algorithm 1 needs besides the noise level and J.
+    """The settings of Algorithm 1 except the noise level and J.
 
     Arguments:
         samples, batch: T and B; B divides T.
         learning_rate, discount: α and γ.
         beta: the inverse length of the paths.
-        knots: Q_a is piecewise linear between so many points; 2^depth + 1 of them make it a table.
+        knots: the number of points between which Q_a is piecewise linear; 2^depth + 1 of them make it a table.
         depth: functions live on the mesh of 2^depth cells.
     """
 
@@ -80,8 +80,8 @@ class Settings:
 class Curves(eqx.Module):
     """Learning curves `[J, sigma, seed, evaluation]`: expected return over 50 steps, computed exactly on the mesh.
 
-    `released` is the return of acting greedily on what line 25 gives out, Q + g; `kept` of acting greedily on Q, which
-    nobody sees. `functions` are the last Q + g.
+    `released` is the return of acting greedily on the output of line 25, Q + g; `kept` of acting greedily on Q,
+    which is not released. `functions` are the last Q + g.
     """
 
     samples: Int[Array, " E"]
@@ -99,7 +99,7 @@ def train(
     settings: Settings | None = None,
     evaluations: int = 20,
 ) -> Curves:
-    """Trains all seeds, noise levels and numbers of paths J (`refreshes`) at once, each with a key of its own.
+    """Train all seeds, noise levels and numbers of paths J (`refreshes`) at once, each with a key of its own.
 
     Not private at any noise level: see the module. `evaluations` divides T/B; so does each J.
     """
@@ -119,7 +119,7 @@ def train(
 
 @jax.jit
 def greedy_return(F: Float[Array, "*m 2 n"]) -> Float[Array, "*m"]:
-    """The exact return, over 50 steps from a uniform start, of acting greedily on functions on the mesh."""
+    """Compute the exact return, over 50 steps from a uniform start, of acting greedily on functions on the mesh."""
     depth = (F.shape[-1] - 1).bit_length() - 1
     env = IntervalWalk(depth)
     P, paid, first = env.mdp.transition[0], env.arrival, env.mdp.initial
@@ -135,7 +135,7 @@ def greedy_return(F: Float[Array, "*m 2 n"]) -> Float[Array, "*m"]:
 
 
 def tents(settings: Settings) -> Float[Array, "n k"]:
-    """The features at every mesh point: tents of height 1 around the knots."""
+    """Return the features at every mesh point: tents of height 1 around the knots."""
     return jnp.asarray(heights(np.linspace(0.0, 1.0, 2**settings.depth + 1), settings.knots))
 
 
@@ -146,9 +146,10 @@ def walk(
     starts: Float[Array, " e"],
     first_step: Int[Array, ""],
 ) -> tuple[Float[Array, ""], Batch]:
-    """B steps of acting greedily on F: the state afterwards, and the states, actions and next states on the way.
+    """Act greedily on F for B steps; return the state afterwards, and the states, actions and next states on the way.
 
-    The first step is number `first_step` of the run; after every 50th the walk goes on from the next of `starts`.
+    The first step is number `first_step` of the run; after every 50th step the walk continues from the next of
+    `starts`.
     """
     sign = jnp.where(F[1] > F[0], 1.0, -1.0)  # [wang-hegde A1:10]
     last = F.shape[1] - 1
@@ -167,7 +168,7 @@ def walk(
 def descent(
     F: Float[Array, "2 n"], batch: Batch, rewards: Float[Array, " B"], settings: Settings
 ) -> Float[Array, "2 k"]:
-    """What one step of gradient descent adds to theta, after a batch."""
+    """Return what one step of gradient descent adds to theta, after a batch."""
     states, actions, after = batch
     phi, last = tents(settings), F.shape[1] - 1
     here, there = (jnp.round(x * last).astype(int) for x in (states, after))
@@ -187,7 +188,7 @@ def _trained(
 def _one(
     key: PRNGKeyArray, sigma: Float[Array, ""], every: Int[Array, ""], settings: Settings, evaluations: int
 ) -> tuple[Float[Array, "E 2 n"], Float[Array, "E 2 n"]]:
-    """Q and Q + g on the mesh at equally spaced times of one run."""
+    """Return Q and Q + g on the mesh at equally spaced times of one run."""
     n, B = 2**settings.depth + 1, settings.batch
     phi = tents(settings)
 
@@ -208,7 +209,7 @@ def _one(
     def until_seen(carry: tuple[Array, Array, Array], js: Int[Array, " b"]) -> tuple[tuple, tuple[Array, Array]]:
         carry, _ = jax.lax.scan(one_batch, carry, js)
         Q = carry[0] @ phi.T
-        return carry, (Q, Q + carry[1])  # [wang-hegde A1:25] the second is what is given out
+        return carry, (Q, Q + carry[1])  # [wang-hegde A1:25] the second is released
 
     start_key, batches_key = jax.random.split(key)
     optimistic = jnp.full((2, settings.knots), LARGEST_REWARD / (1 - settings.discount))

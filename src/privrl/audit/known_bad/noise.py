@@ -1,5 +1,6 @@
-"""Noise that is drawn too seldom (once for many releases), too often (again for every read), or for a smaller change
-than one person can make."""
+"""Noise that is drawn once for many releases, drawn again for every read, or calibrated for a smaller change than one
+person can make.
+"""
 
 import functools
 import math
@@ -13,11 +14,11 @@ from privrl.audit.known_bad.case import (
     DELTA,
     EPSILON,
     Audited,
-    by_counting,
+    audit_by_counting,
+    audit_rho_by_distance,
     case,
-    in_both_worlds,
-    in_gaussian_noise,
-    rho_by_distance,
+    score_both_worlds,
+    score_gaussian_noise,
 )
 from privrl.envs.tabular.synthetic import SyntheticLinear
 from privrl.privacy.accounting.gdp import gdp_mu, zcdp_rho
@@ -33,14 +34,14 @@ _PRINTED = 1 / (4 * _RHO_0)  # [qiao-wang A2:2] and [sahu A1:1], under replaceme
     paper="sahu A1:1,26",
     trials=1_000,
     flaw="one noise matrix is drawn, and the same one is added again for every user",
-    proof="Λ(k+1) - Λ(k) = w φφᵀ + K₁ with one K₁ for all: whoever knows their own term knows everybody's",
+    proof="Λ(k+1) - Λ(k) = w φφᵀ + K₁ with one K₁ for all: a person who knows their own term can compute all others",
 )
 def noise_drawn_once(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
-    """One run with `trials` people: the attacker is the first of them, and names the (s, a) of every other one.
+    """One run with `trials` people: the attacker is the first of them, and infers the (s, a) of every other one.
 
-    The attacker's own term is known to them, so the first difference gives away K_1, and every later difference minus
-    K_1 has rank one: its eigenvector is the direction of that person's feature. Nothing else is used, in particular
-    not the variance weights (which stand here at random levels below 1/H).
+    The attacker knows their own term, so the first difference reveals K_1, and every later difference minus K_1 has
+    rank one: its eigenvector is the direction of that person's feature. Nothing else is used, in particular not the
+    variance weights (which are random levels below 1/H here).
     """
     table = SyntheticLinear().features.table
     features = table.reshape(-1, table.shape[-1])
@@ -68,11 +69,11 @@ def _named_rightly(features: Float[Array, "F d"], key: PRNGKeyArray, trials: int
 def _printed(terms: Float[Array, "K d d"], rho_0: float, key: PRNGKeyArray) -> Float[Array, "K d d"]:
     noise = SymmetricNoise(math.sqrt(1 / (2 * rho_0)), terms.shape[1])
     K_1 = noise.from_white(standard_normal(key, noise.shape))  # [sahu A1:1] drawn once
-    return jnp.cumsum(terms + K_1[None], axis=0)  # [sahu A1:26] as printed: the same K_1 for everybody; known bad
+    return jnp.cumsum(terms + K_1[None], axis=0)  # [sahu A1:26] as printed: the same K_1 for all people; known bad
 
 
 def _fresh(terms: Float[Array, "K d d"], rho_0: float, key: PRNGKeyArray) -> Float[Array, "K d d"]:
-    """A draw for each release, of the variance that replacing a person needs, and not accumulated."""
+    """Draw noise for each release, of the variance that replacing a person needs, and do not accumulate it."""
     noise = SymmetricNoise(math.sqrt(1 / rho_0), terms.shape[1])
     return jnp.cumsum(terms, axis=0) + jax.vmap(noise.from_white)(standard_normal(key, terms.shape))
 
@@ -97,7 +98,7 @@ def reused_key(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
         at_second = jnp.outer(e[2], e[2]) + again
         return jnp.diagonal(at_first - at_second) @ (e[1] - e[0])
 
-    return by_counting(in_both_worlds(difference, key, trials))
+    return audit_by_counting(score_both_worlds(difference, key, trials))
 
 
 @case(
@@ -116,11 +117,11 @@ def redrawn_on_every_read(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Au
         reads = jax.vmap(lambda key: cells[world] + noise.from_white(standard_normal(key, (4,))))(keys)
         return reads.mean(axis=0) @ (cells[1] - cells[0])
 
-    return by_counting(in_both_worlds(average, key, trials), detail=f"{_READS} reads")
+    return audit_by_counting(score_both_worlds(average, key, trials), detail=f"{_READS} reads")
 
 
 def _grams(features: Float[Array, "2 d"]) -> Float[Array, "2 d d"]:
-    """What the person adds to a Gram matrix in world 0 and in world 1."""
+    """Return what the person adds to a Gram matrix in world 0 and in world 1."""
     return features[:, :, None] * features[:, None, :]
 
 
@@ -133,7 +134,9 @@ def _grams(features: Float[Array, "2 d"]) -> Float[Array, "2 d d"]:
 def gram_noise_for_adding(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """Two orthogonal unit features, which both papers allow, under (Z + Zᵀ)/√2 with Z of the printed variance."""
     noise = SymmetricNoise(math.sqrt(2 * (_PRINTED if flawed else 1 / (2 * _RHO_0))), 2)
-    return rho_by_distance(in_gaussian_noise(_grams(jnp.eye(2)), noise, key, trials), _RHO_0, "one Gram matrix")
+    return audit_rho_by_distance(
+        score_gaussian_noise(_grams(jnp.eye(2)), noise, key, trials), _RHO_0, "one Gram matrix"
+    )
 
 
 @case(
@@ -149,7 +152,7 @@ def features_of_norm_sqrt_7(key: PRNGKeyArray, trials: int, *, flawed: bool) -> 
     apart = squares[:, None] ** 2 + squares[None, :] ** 2 - 2 * (raw @ raw.T) ** 2
     pair = raw[list(np.unravel_index(apart.argmax(), apart.shape))] / (1.0 if flawed else math.sqrt(7))
     noise = SymmetricNoise(math.sqrt(2) / gdp_mu(EPSILON, DELTA), raw.shape[1])
-    return by_counting(in_gaussian_noise(_grams(jnp.asarray(pair)), noise, key, trials))
+    return audit_by_counting(score_gaussian_noise(_grams(jnp.asarray(pair)), noise, key, trials))
 
 
 CASES = (noise_drawn_once, reused_key, redrawn_on_every_read, gram_noise_for_adding, features_of_norm_sqrt_7)

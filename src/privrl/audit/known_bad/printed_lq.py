@@ -12,7 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case, epsilon_by_distance, in_both_worlds
+from privrl.audit.known_bad.case import (
+    DELTA,
+    EPSILON,
+    Audited,
+    audit_by_counting,
+    audit_epsilon_by_distance,
+    case,
+    score_both_worlds,
+)
 from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.distributions import GaussianNoise
@@ -67,7 +75,7 @@ def printed_noise_at_epsilon_100(key: PRNGKeyArray, trials: int, *, flawed: bool
             total += (sums @ (term[1] - term[0])).sum() / scale**2
         return total
 
-    return epsilon_by_distance(in_both_worlds(log_ratio, key, trials), _LARGE_EPSILON, f"{_PEOPLE} people")
+    return audit_epsilon_by_distance(score_both_worlds(log_ratio, key, trials), _LARGE_EPSILON, f"{_PEOPLE} people")
 
 
 @case(
@@ -91,7 +99,7 @@ def radius_from_the_raw_gram(key: PRNGKeyArray, trials: int, *, flawed: bool) ->
         _, logdet = jnp.linalg.slogdet(jnp.eye(p) + G / floor)
         return -_NOISE * jnp.sqrt(2 * math.log(2 / 0.05) + 2 * logdet)
 
-    return by_counting(in_both_worlds(radius, key, trials))
+    return audit_by_counting(score_both_worlds(radius, key, trials))
 
 
 CASES = (printed_noise_at_epsilon_100, radius_from_the_raw_gram)

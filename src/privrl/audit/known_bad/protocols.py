@@ -1,17 +1,16 @@
-"""Blocks and sequences that depend on people: in which order they end, how many there are, what a learner peeks at."""
+"""Blocks and sequences that depend on people: on the order in which they end, on their number, on exact data."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from privrl.audit.known_bad.case import DELTA, Audited, by_counting, case
-from privrl.audit.protocol.episode_ends import PATIENCE, length_of_stay
-from privrl.audit.protocol.sequences import compared, sequence
+from privrl.audit.known_bad.case import DELTA, Audited, audit_by_counting, case
+from privrl.audit.protocol.episode_ends import PATIENCE, attack_episode_ends
+from privrl.audit.protocol.sequences import compare_sequences, record_sequence
 from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineLearner, AbstractOnlineLearner, Ask, Solution
 from privrl.contracts.release import Declared
@@ -35,10 +34,10 @@ VISITS = VisitCounts(_S, _A, _H)
 
 
 class ThreeReleases(AbstractOfflineLearner):
-    """Three releases about everybody, or two about halves of them (`groups`).
+    """A learner with three releases about all people, or two about halves of them (`groups`).
 
-    Gives up the second release where there is nobody in the first state: of the people, where it `peeks`, or of what
-    was released.
+    It gives up the second release if no person visits the first state: according to the data if it `peeks`,
+    otherwise according to the first release.
     """
 
     peeks: bool = eqx.field(static=True, default=False)
@@ -49,7 +48,7 @@ class ThreeReleases(AbstractOfflineLearner):
     def space(self) -> tuple[int, int]:
         return _S, _A
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         return {}
 
     def declare(self) -> tuple[Declared, ...]:
@@ -59,7 +58,7 @@ class ThreeReleases(AbstractOfflineLearner):
 
     def fit(self, ask: Ask) -> Solution:
         seen = ask("first").value
-        if self.peeks:  # past the interface: nothing that is passed to a learner has people in it
+        if self.peeks:  # past the interface, which gives learners no access to people
             seen = ask._people.total(VISITS, None, Floating(1.0, np.inf))  # type: ignore[attr-defined]
         if float(jnp.sum(seen[:, 0])) > 0.5:
             ask("second")
@@ -76,7 +75,9 @@ def _online() -> AbstractOnlineLearner:
 
 
 class _ByEndings(FixedOrder):
-    """As it was: whoever ends next is the next of the block that is open, and a block is released when it is full."""
+    """Arrivals as in an earlier version: the next person to end joins the open block, which is released when it is
+    full.
+    """
 
     def block(self, ticket: Ticket) -> int:
         del ticket
@@ -89,15 +90,20 @@ class _ByEndings(FixedOrder):
     def plans(self, block: int) -> dict[int, int]:
         return {block: self.size(block)}
 
-    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, object]:
         return {}
 
 
 class _AgentByEndings(Agent):
-    """The shipped agent but for that."""
+    """The shipped agent with these arrivals."""
 
     def __init__(
-        self, learner: AbstractOnlineLearner, privatizer: Central, num_users: int, store: ReleaseStore, key: Any
+        self,
+        learner: AbstractOnlineLearner,
+        privatizer: Central,
+        num_users: int,
+        store: ReleaseStore,
+        key: PRNGKeyArray,
     ) -> None:
         self._learner, self._store, self._key = learner, store, key
         self._study = Study.online(learner, privatizer, num_users)
@@ -112,10 +118,10 @@ class _AgentByEndings(Agent):
     paper="practice",
     trials=1,
     flaw="people enter blocks in the order in which they end, and when they end is part of their record",
-    proof="one who stays longer moves everybody in between to another block: many terms change, not one",
+    proof="a person who stays longer moves all people in between to another block: many terms change, not one",
 )
 def blocks_by_order_of_ending(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
-    """People who take turns in two corners; the second of them ends at once, or last of all."""
+    """People who take turns in two corners; the second person's episode ends at once, or last of all."""
     del trials
     learner = _online()
     private = Central(epsilon=_HALF, delta=DELTA)
@@ -130,7 +136,7 @@ def blocks_by_order_of_ending(key: PRNGKeyArray, trials: int, *, flawed: bool) -
             return _AgentByEndings(learner, private, users, store, key)
         return Agent(learner, private, num_users=users, store=store, patience=PATIENCE, clock=clock, key=key)
 
-    finding, moved = length_of_stay(make, records, ends)
+    finding, moved = attack_episode_ends(make, records, ends)
     with ReleaseStore.in_memory() as store:
         (channel,) = make(store, lambda: 0.0)._plans.channels.values()
     change = sum(float(((one - other).astype(float) ** 2).sum()) for one, other in moved.values())
@@ -143,7 +149,7 @@ def blocks_by_order_of_ending(key: PRNGKeyArray, trials: int, *, flawed: bool) -
     paper="practice",
     trials=4_000,
     flaw="blocks fill by head count, and the certificate speaks of removing a person",
-    proof="without one person a block is not filled, and a release is not made: the worlds are told apart",
+    proof="without one person a block is not filled, and a release is missing: the worlds can be told apart",
 )
 def blocks_by_head_count(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """The number of releases that a run of K people makes, and one of K - 1, for `add-remove`."""
@@ -160,17 +166,17 @@ def blocks_by_head_count(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Aud
         except PairingError:  # the shipped study: nothing is released at all
             counts.append(0)
     scores = np.repeat(np.array(counts, float)[::-1, None], trials, axis=1)
-    return by_counting(scores, 0.1, f"{counts[0]} releases, and {counts[1]} with one person less")
+    return audit_by_counting(scores, 0.1, f"{counts[0]} releases, and {counts[1]} without one person")
 
 
 @case(
     paper="practice",
     trials=4_000,
     flaw="a program looks at the data themselves to decide whether a release is needed",
-    proof="that a release is missing says exactly what was looked at; no noise is in it",
+    proof="a missing release reveals exactly what the program looked at, without noise",
 )
 def releases_skipped_by_exact_data(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
-    """The one person in the first state is there, or is somewhere else."""
+    """The only person in the first state is there, or is elsewhere."""
     del key
     worlds = []
     for state in (0, 1):
@@ -179,10 +185,10 @@ def releases_skipped_by_exact_data(key: PRNGKeyArray, trials: int, *, flawed: bo
         rows = Trajectory(states, np.zeros_like(states), np.zeros(states.shape), states, np.full(20, _H))
         worlds.append(Episodes.from_trajectories(rows, num_states=_S, num_actions=_A))
     learner, private = ThreeReleases(peeks=flawed), Central(epsilon=1.0, delta=DELTA)
-    one = sequence(worlds[0], learner, private)
-    found = compared(one, sequence(worlds[1], learner, private, one), "replaced")
+    one = record_sequence(worlds[0], learner, private)
+    found = compare_sequences(one, record_sequence(worlds[1], learner, private, one), "replaced")
     scores = np.repeat(np.array([[0.0], [float(bool(found))]]), trials, axis=1)
-    return by_counting(scores, 1.0, "".join(found) or "the same releases in the same order")
+    return audit_by_counting(scores, 1.0, "".join(found) or "the same releases in the same order")
 
 
 CASES = (blocks_by_order_of_ending, blocks_by_head_count, releases_skipped_by_exact_data)

@@ -1,23 +1,23 @@
-"""People who come back, and what goes wrong if they are taken for people who come once."""
+"""People who return, and what goes wrong if the accounting assumes that they come once."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from privrl.audit.attacks.channel_attack import ChannelAttack
-from privrl.audit.bounds import bound_of
+from privrl.audit.bounds import bound_epsilon
 from privrl.audit.known_bad.case import CONFIDENCE, DELTA, EPSILON, Audited, case
 from privrl.audit.protocol.episode_ends import PATIENCE
-from privrl.audit.protocol.return_visits import coming_back
-from privrl.audit.sensitivity import farthest
-from privrl.audit.surface.neighbouring_records import picked, pool
+from privrl.audit.protocol.return_visits import attack_return_visits
+from privrl.audit.sensitivity import find_farthest
+from privrl.audit.surface.neighbouring_records import make_record_pool, pick_records
 from privrl.audit.surface.recorded_run import RunTranscript, short_run
 from privrl.audit.worlds import tiny_world
 from privrl.learners.tabular.ucbvi import UCBVI
 from privrl.privacy.continual.participation import ONCE, Participation
+from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import Central
 from privrl.studies.live.agent import Agent
 from privrl.studies.live.arrivals import Ticket
@@ -40,23 +40,23 @@ def noise_for_one_visit(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audi
     learner = UCBVI(world.rewards, world.horizon, first_block=2, growth=1.5)
     ends = short_run(learner, _PRIVATE, _OFTEN)
     study = Study.online(learner, _PRIVATE, ends[-1], ONCE if flawed else _OFTEN)
-    nothing = (None,) * (len(ends) + 1)  # was published that counts depend on
+    nothing = (None,) * (len(ends) + 1)  # counts depend on no plan
     run = RunTranscript(learner, _PRIVATE, study.ledger, study.channels(), ends, nothing, ())
-    records = pool(world, np.random.default_rng(0), limit=200)
-    first, second, _ = farthest(run.asked(0)[0].answers(records))
+    records = make_record_pool(world, np.random.default_rng(0), limit=200)
+    first, second, _ = find_farthest(run.queries_about(0)[0].answers(records))
     pattern = tuple(range(_OFTEN.times))
-    attack = ChannelAttack(run, (pattern, pattern), picked(records, np.array([first, second])))
-    found = bound_of(attack.scores(key, trials), DELTA, CONFIDENCE, gaussian=True)
+    attack = ChannelAttack(run, (pattern, pattern), pick_records(records, np.array([first, second])))
+    found = bound_epsilon(attack.scores(key, trials), DELTA, CONFIDENCE, gaussian=True)
     return Audited(EPSILON, found, "epsilon", found > EPSILON, f"{len(run.ends)} blocks, {_OFTEN.times} visits")
 
 
 class _Numbered(Patience):
-    """Every visit is a place of its own, so a return takes the number of somebody who comes later."""
+    """Every visit is a place of its own, so a return takes the number of a person who comes later."""
 
     def _key(self, user: str, visit: str) -> str:
         return f"{user} {visit}"
 
-    def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+    def arrive_all(self, came: Sequence[tuple[object, object]], closed: int) -> list[Ticket]:
         return super(Patience, self).arrive_all(came, closed)
 
 
@@ -64,17 +64,17 @@ class _Numbered(Patience):
     paper="practice",
     trials=1,
     flaw="a return takes a number, and blocks are ranges of numbers",
-    proof="one who comes back moves everybody after them, some of them to another block: many terms change",
+    proof="a person who returns shifts all people after them, some to another block: many terms change",
 )
 def returns_take_numbers(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
-    """Twelve people, of whom one comes back or does not."""
+    """Twelve people; in one world one of them returns."""
     del trials
     world = tiny_world()
     learner = UCBVI(world.rewards, world.horizon, first_block=2, growth=1.5)
     people = 12
     places = 12 * people if flawed else people
 
-    def make(store: Any, clock: Any) -> Agent:
+    def make(store: ReleaseStore, clock: Callable[[], float]) -> Agent:
         agent = Agent(
             learner,
             _PRIVATE,
@@ -91,7 +91,9 @@ def returns_take_numbers(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Aud
         return agent
 
     rows = jax.vmap(world.rollout, in_axes=(None, 0))(world.uniform_policy(), jax.random.split(key, people))
-    finding = coming_back(make, jax.tree.map(np.asarray, rows), tuple(learner.blocks(people).tolist()), _OFTEN.times)
+    finding = attack_return_visits(
+        make, jax.tree.map(np.asarray, rows), tuple(learner.blocks(people).tolist()), _OFTEN.times
+    )
     rate = float(bool(finding.found))
     return Audited(0.0, rate, "success rate", bool(finding.found), "; ".join(finding.found[:1]))
 

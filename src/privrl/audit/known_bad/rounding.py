@@ -1,5 +1,6 @@
-"""Noise added to rounded numbers: sums of floats that the other world cannot produce, and two triangles of a symmetric
-matrix that are rounded differently and get one draw."""
+"""Noise added to rounded numbers: sums of floats that the other world cannot produce, and mirrored entries of a
+symmetric matrix that are rounded differently and get one draw.
+"""
 
 import functools
 import math
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int64, PRNGKeyArray
 
-from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, by_counting, case
-from privrl.audit.protocol.relations import relations
+from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, audit_by_counting, case
+from privrl.audit.protocol.relations import find_relations
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.discrete import discrete_gaussian
 from privrl.privacy.noise.distributions import SymmetricNoise
@@ -55,14 +56,14 @@ def floating_point_noise(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Aud
         spacing = np.maximum(np.spacing(np.abs(y)), np.spacing(np.abs(y - total))) if flawed else np.float64(_UNIT)
         return np.where(_reachable(y, total), np.log(spacing) - (y - total) ** 2 / 2, -np.inf).sum(axis=-1)
 
-    # Where a world is ruled out the ratio is infinite; any large number says so.
-    return by_counting(np.clip(logs(_SHIFT) - logs(0.0), -1e3, 1e3), detail=f"{shape[-1]} coordinates")
+    # If a world is ruled out, the ratio is infinite; any large number represents it.
+    return audit_by_counting(np.clip(logs(_SHIFT) - logs(0.0), -1e3, 1e3), detail=f"{shape[-1]} coordinates")
 
 
 def _uneven(rng: np.random.Generator) -> Float[np.ndarray, "d d"]:
-    """(w phi_i) phi_j of a weighted Gram matrix that falls on both sides of a lattice point.
+    """Return (w phi_i) phi_j of a weighted Gram matrix that falls on both sides of a lattice point.
 
-    phi_j is chosen so that the product is a lattice point but for rounding; one in a few features will do.
+    phi_j is chosen so that the product is a lattice point except for rounding. One in a few features works.
     """
     g = _lattice().granularity
     while True:
@@ -75,13 +76,13 @@ def _uneven(rng: np.random.Generator) -> Float[np.ndarray, "d d"]:
 
 
 def _both_triangles(units: Float[np.ndarray, "d d"], people: int) -> Int64[np.ndarray, "d d"]:
-    """The lattice as it was: every entry is summed, and the noise is mirrored."""
+    """Release as an earlier version did: every entry is summed, and the noise is mirrored."""
     drawn = np.triu(discrete_gaussian(Words(), _lattice().noise, units.shape))
     return people * np.trunc(units).astype(np.int64) + drawn + np.triu(drawn, 1).T
 
 
 def _one_triangle(units: Float[np.ndarray, "d d"], people: int) -> Int64[np.ndarray, "d d"]:
-    """The shipped one: a number of the upper triangle stands for both."""
+    """Release as the shipped code does: a number of the upper triangle stands for both entries."""
     upper = np.trunc(np.asarray(pack_triangle(jnp.asarray(units)))).astype(np.int64)
     return mirror_triangle(_lattice().add_noise(SymmetricNoise(_lattice().scale, _DIM), people * upper, Words()))
 
@@ -100,9 +101,9 @@ def mirrored_noise(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     scores = np.abs(drawn[:, :, 0, 1] - drawn[:, :, 1, 0]).astype(float)
     upper = np.triu_indices(_DIM)
     std = np.where(upper[0] == upper[1], 1.0, math.sqrt(0.5)) * _lattice().noise
-    related = relations(drawn[0][:, *upper], std, "Gram", np.random.default_rng(0))
+    related = find_relations(drawn[0][:, *upper], std, "Gram", np.random.default_rng(0))
     detail = f"[0, 1] - [1, 0] is {scores[0, 0]:g} for {_PEOPLE} people and {scores[1, 0]:g} for one more"
-    found = by_counting(scores, detail=detail)
+    found = audit_by_counting(scores, detail=detail)
     return Audited(found.claimed, found.audited, found.unit, found.caught or bool(related), detail)
 
 

@@ -1,4 +1,4 @@
-"""Restarts on a store that draw with another share's noise, or split people anew."""
+"""Restarts on a store that draw with the noise of another share, or split people into groups anew."""
 
 import dataclasses
 import math
@@ -9,10 +9,10 @@ from jaxtyping import Float64, PRNGKeyArray
 
 from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, case
 from privrl.audit.known_bad.protocols import VISITS, ThreeReleases
-from privrl.audit.protocol.crashes import Attempt, crashed, in_two_groups, passed_by
-from privrl.audit.surface.queries import Asked
+from privrl.audit.protocol.crashes import Attempt, count_in_two_groups, list_passed_points, spend_after_crash
+from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_fit import FitTranscript, Skipped
-from privrl.audit.surface.recorded_people import Listening
+from privrl.audit.surface.recorded_people import GroupRecorder
 from privrl.audit.worlds import tiny_world
 from privrl.data.episodes import Episodes
 from privrl.privacy.accounting.composition import mu_of
@@ -27,7 +27,9 @@ _PEOPLE = 59
 
 
 class _LatticeFirst(Curator):
-    """As it was: the noise is chosen and kept before the budget is reserved, and only its sensitivity is compared."""
+    """The curator of an earlier version: it stores the noise before it reserves the budget, and compares only
+    sensitivities.
+    """
 
     def _reserved(self, label: str, lattice: Lattice, parameter: float) -> Lattice:
         assert self._store is not None
@@ -37,17 +39,17 @@ class _LatticeFirst(Curator):
 
 
 class _ByPosition(Records):
-    """As it was: a person's group follows the position of their rows."""
+    """People of an earlier version: a person's group follows from the position of their rows."""
 
     def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         return np.random.default_rng(list(key)).random(self.num_units)
 
 
 def _table(ids: range, seed: PRNGKeyArray) -> Episodes:
-    """People by id; whoever is in two tables has the same record in both."""
+    """Make a table of people by id; a person in two tables has the same record in both."""
     env = tiny_world()
-    everybody = env.sample(env.behaviour_policy(), _PEOPLE + 1, seed)
-    some = jax.tree.map(lambda x: np.asarray(x)[np.array(ids)], everybody)
+    all_people = env.sample(env.behaviour_policy(), _PEOPLE + 1, seed)
+    some = jax.tree.map(lambda x: np.asarray(x)[np.array(ids)], all_people)
     return Episodes.from_trajectories(
         some, num_states=env.num_states, num_actions=env.num_actions, units=[str(i) for i in ids]
     )
@@ -57,7 +59,7 @@ def _table(ids: range, seed: PRNGKeyArray) -> Episodes:
     paper="practice",
     trials=1,
     flaw="a release's noise is kept before its budget is reserved, and used again for another share",
-    proof="a program that trades shares chooses little noise, dies, and one that does not trade pays less for it",
+    proof="a program that trades shares chooses little noise and is killed; one that does not trade pays less for it",
 )
 def noise_of_another_share(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """Killed while the third release is given up for the second; restarted by a program that gives up nothing."""
@@ -65,20 +67,20 @@ def noise_of_another_share(key: PRNGKeyArray, trials: int, *, flawed: bool) -> A
     learner = ThreeReleases()
     ledger = _CENTRAL.calibrate(learner.declare())
     people = Records(_table(range(_PEOPLE), key))
-    steps = {d.name: Asked(d.name, VISITS) for d in learner.declare()}
+    steps = {d.name: Query(d.name, VISITS) for d in learner.declare()}
     skipping = (steps["first"], Skipped("third", ("second",)), steps["second"])
     fit = FitTranscript(learner, _CENTRAL, ledger.events(), skipping)
     first = Attempt(fit, people, _LatticeFirst if flawed else Curator)
     second = dataclasses.replace(first, fit=dataclasses.replace(fit, steps=tuple(steps.values())))
     certified = mu_of(ledger.events())
     assert certified is not None
-    passed = passed_by(first)
+    passed = list_passed_points(first)
     points = [(point, n + 1) for point in dict.fromkeys(passed) for n in range(passed.count(point))]
-    used = {point: crashed(first, second, *point, "redraw").get("gaussian", 0.0) for point in points}
+    used = {point: spend_after_crash(first, second, *point, "redraw").get("gaussian", 0.0) for point in points}
     worst = max(used, key=lambda point: used[point])
     audited = gdp_epsilon(certified * math.sqrt(used[worst]), DELTA)
     caught = used[worst] > 1 + 1e-9
-    detail = f"killed at {worst[0]} ({worst[1]}): the distributions in the store, of {len(points)} crashes the worst"
+    detail = f"killed at {worst[0]} ({worst[1]}): the worst of {len(points)} crashes, by the distributions in the store"
     return Audited(EPSILON, audited if caught else min(audited, EPSILON), "epsilon", caught, detail)
 
 
@@ -86,23 +88,23 @@ def noise_of_another_share(key: PRNGKeyArray, trials: int, *, flawed: bool) -> A
     paper="practice",
     trials=1,
     flaw="people are split into groups by the position of their rows, and the split is made again after a crash",
-    proof="a row inserted on top shifts everybody: many are in both groups and pay μ² twice, not once",
+    proof="a row inserted at the top shifts all people: many are in both groups and pay μ² twice, not once",
 )
 def groups_by_row_position(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
-    """Killed after the release of one half, one person inserted on top of the table, started again."""
+    """Killed after the release of one half, one person inserted at the top of the table, started again."""
     del trials
     learner = ThreeReleases(groups=True)
     ledger = _CENTRAL.calibrate(learner.declare())
-    steps = tuple(Asked(d.name, VISITS) for d in learner.declare())
+    steps = tuple(Query(d.name, VISITS) for d in learner.declare())
     fit = FitTranscript(learner, _CENTRAL, ledger.events(), steps)
     groups: list[list[set[str]]] = [[], []]
     people, ranges = _ByPosition if flawed else Records, (range(1, _PEOPLE + 1), range(_PEOPLE + 1))
     before, after = (
-        Attempt(fit, Listening(people(_table(ids, key)), [str(i) for i in ids], members))
+        Attempt(fit, GroupRecorder(people(_table(ids, key)), [str(i) for i in ids], members))
         for ids, members in zip(ranges, groups, strict=True)
     )
-    crashed(before, after, "persist:committed", 1, "redraw")
-    moved = in_two_groups(groups)
+    spend_after_crash(before, after, "persist:committed", 1, "redraw")
+    moved = count_in_two_groups(groups)
     touched = [event.parameter for event in ledger.events()]
     audited = gdp_epsilon(math.hypot(*touched) if moved else max(touched), DELTA)
     detail = f"{moved} of {_PEOPLE} people are in both groups"

@@ -1,10 +1,11 @@
 """Two worlds on one store, with a crash in between at every point of its protocol.
 
-What was released before a crash stays released. So whatever happens afterwards (the same program again, another row,
-another person on top of the table, another setting of the learner) the cost of everything that was drawn, recomputed
-from the distributions in the store, must stay within the certificate for every person; nobody may be summed up in two
-groups that are accounted for as disjoint; and a table or learner that is not the one that began is refused. Agents on a
-store, killed anywhere and started again, must release what they would have released undisturbed.
+Releases before a crash are public. After the crash the same program may start again, or with another row, another
+person at the top of the table, or another setting of the learner. In each case the cost of everything that was
+drawn, recomputed from the distributions in the store, must stay within the certificate for every person. No person
+may be summed in two groups that are accounted for as disjoint. A table or learner that differs from the first one
+must be refused. Agents on a store, killed anywhere and started again, must release what they would have released
+without the crash.
 """
 
 import collections
@@ -15,12 +16,12 @@ import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from privrl.audit.findings import Finding
-from privrl.audit.surface.neighbouring_records import bytes_of, picked, wide
+from privrl.audit.surface.neighbouring_records import AnyRecords, leaf_bytes, pick_records, widen_records
 from privrl.audit.surface.recorded_fit import FitTranscript, Skipped
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
@@ -33,11 +34,12 @@ from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.people import AbstractPeople
 from privrl.studies.learner_settings import settings_of
+from privrl.studies.live.agent import Agent, Controller
 from privrl.studies.offline.fit import fit
 
 CRASHES = "crashes"
 Data = AbstractDataset | RewardFunction
-_POINTS = 10
+_POINTS = 10  # crashes per attack, at most
 
 
 class CrashError(RuntimeError):
@@ -45,7 +47,7 @@ class CrashError(RuntimeError):
 
 
 class MortalStore(ReleaseStore):
-    """A store whose process dies when it passes a point for the n-th time; it writes down what it passes."""
+    """A store whose process dies when it passes a point for the n-th time. It records the points that it passes."""
 
     def __init__(self, path: Path, point: str = "", passage: int = 1, **options: Any) -> None:
         self.passed: list[str] = []
@@ -65,16 +67,16 @@ class MortalStore(ReleaseStore):
                 raise CrashError(point)
 
 
-def crash_points(passed: Sequence[str], rng: np.random.Generator) -> list[tuple[str, int]]:
-    """Where to crash: every kind of point at one of its passages, chosen at random; a few more of the same kinds."""
+def choose_crash_points(passed: Sequence[str], rng: np.random.Generator) -> list[tuple[str, int]]:
+    """Choose where to crash: every kind of point at one of its passages, at random, but not too many."""
     counts = {point: passed.count(point) for point in dict.fromkeys(passed)}
     chosen = [(point, int(rng.integers(1, count + 1))) for point, count in counts.items()]
     return chosen if len(chosen) <= _POINTS else [chosen[i] for i in sorted(rng.permutation(len(chosen))[:_POINTS])]
 
 
 @contextlib.contextmanager
-def scratch() -> Iterator[Path]:
-    """A path for a store that is gone afterwards."""
+def temporary_store() -> Iterator[Path]:
+    """Provide a path for a store that is deleted afterwards."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder) / "store.db"
 
@@ -84,7 +86,7 @@ def scratch() -> Iterator[Path]:
 
 @dataclasses.dataclass(frozen=True)
 class Attempt:
-    """One process that fits: what it is to be asked, about whom, with which curator."""
+    """One process that fits: its queries, its people and its curator."""
 
     fit: FitTranscript
     people: AbstractPeople
@@ -92,22 +94,23 @@ class Attempt:
     skips: bool = True
 
     def run(self, store: ReleaseStore) -> None:
-        """Puts the recorded queries to the curator, in order."""
+        """Put the recorded queries to the curator, in order."""
         ledger = self.fit.ledger()
         store.open_study({"recorded": True}, ledger.limits())
         curator = self.curator(self.people, ledger, System(), self.fit.privatizer.mechanism_of_rounds, store)
         for step in self.fit.steps:
             if not isinstance(step, Skipped):
-                step.released_by(curator)
+                step.release_with(curator)
             elif self.skips:
                 curator.skip(step.name, step.to)
 
 
-def spent(store: ReleaseStore, events: Sequence[Event]) -> dict[str, float]:
-    """What everything in a store costs, from the distributions that were used, as shares of what `events` certify.
+def measure_spending(store: ReleaseStore, events: Sequence[Event]) -> dict[str, float]:
+    """Return the cost of everything in a store as shares of what `events` certify, from the distributions that were
+    used.
 
-    Per pool of noise that adds up (mu^2 of Gaussian noise, epsilon of Laplace noise), the worst group; sampled releases
-    one by one, and their number.
+    For each pool of noise that adds up (mu^2 of Gaussian noise, epsilon of Laplace noise) this is the cost of the
+    worst group. Sampled releases are compared one by one, and so is their number.
     """
     by_name = {event.name: event for event in events}
     used: dict[str, list[float]] = {name: [] for name in by_name}
@@ -135,25 +138,29 @@ def _worst(events: Sequence[Event], parameters: dict[str, list[float]], power: i
     return max(sum(cost[e.name] for e in events if e.group in (None, group)) for group in groups)
 
 
-def crashed(first: Attempt, second: Attempt, point: str, passage: int, after_crash: Any) -> dict[str, float]:
-    """What is spent, as shares of the certificate, after one attempt was killed at a point and another one went on."""
-    with scratch() as path:
+def spend_after_crash(
+    first: Attempt, second: Attempt, point: str, passage: int, after_crash: Literal["burn", "redraw"]
+) -> dict[str, float]:
+    """Kill one attempt at a point, run another one on the same store, and return what was spent as shares of the
+    certificate.
+    """
+    with temporary_store() as path:
         with contextlib.suppress(CrashError), MortalStore(path, point, passage, after_crash=after_crash) as mortal:
             first.run(mortal)
         with ReleaseStore(path, after_crash=after_crash) as store:
-            with contextlib.suppress(StoreError, ValueError):  # refused, or burnt for good
+            with contextlib.suppress(StoreError, ValueError):  # refused, or its budget is lost
                 second.run(store)
-            return spent(store, first.fit.events) if store.shown()["releases"] else {}
+            return measure_spending(store, first.fit.events) if store.shown()["releases"] else {}
 
 
-def passed_by(attempt: Attempt) -> list[str]:
-    """The points of the protocol that an undisturbed attempt passes, in order."""
-    with scratch() as path, MortalStore(path) as store:
+def list_passed_points(attempt: Attempt) -> list[str]:
+    """Return the points of the protocol that an attempt passes if it is not killed, in order."""
+    with temporary_store() as path, MortalStore(path) as store:
         attempt.run(store)
         return store.passed
 
 
-def of_fit(
+def attack_fit(
     first: Attempt,
     again: Sequence[tuple[str, Attempt]],
     rng: np.random.Generator,
@@ -161,27 +168,28 @@ def of_fit(
     data: Data,
     others: Sequence[tuple[str, Data]],
 ) -> Finding:
-    """Kills the first attempt at chosen points and starts another one on the same store, the world changed or not.
+    """Kill the first attempt at chosen points and start another one on the same store, in the same world or in
+    another.
 
-    `groups` are the lists that `Listening` people of the attempts write into. Then kills `fit` of `data` after its
-    first reservation, and starts it again with the `others`, or with another learner.
+    `groups` are the lists that the `GroupRecorder` people of the attempts write into. Then kill `fit` of `data`
+    after its first reservation, and start it again with the `others`, or with another learner.
     """
     found: list[str] = []
-    points = crash_points(passed_by(first), rng)
+    points = choose_crash_points(list_passed_points(first), rng)
     for number, (point, passage) in enumerate(points):
         what, second = again[number % len(again)]
         for members in groups:
             members.clear()
-        used = crashed(first, second, point, passage, ("burn", "redraw")[number % 2])
+        used = spend_after_crash(first, second, point, passage, ("burn", "redraw")[number % 2])
         where = f"killed at {point} ({passage}), then {what}"
         found += [f"{where}: {name} costs {x:.4f} of the certificate" for name, x in used.items() if x > 1 + 1e-9]
-        if both := in_two_groups(groups):
+        if both := count_in_two_groups(groups):
             found.append(f"{where}: {both} people are in more than one group")
     learner, privatizer = first.fit.learner, first.fit.privatizer
     assert isinstance(learner, AbstractOfflineLearner)
     attempts = [(what, table, learner) for what, table in others]
-    attempts += [(f"another `{name}`", data, other) for name, other in changed_settings(learner)]
-    with scratch() as path:
+    attempts += [(f"another `{name}`", data, other) for name, other in vary_settings(learner)]
+    with temporary_store() as path:
         with contextlib.suppress(CrashError), MortalStore(path, "reserve:committed") as mortal:
             fit(data, learner, privatizer, store=mortal)
         for what, table, other in attempts:
@@ -189,21 +197,21 @@ def of_fit(
                 before = restarted.shown()["releases"]
                 try:
                     fit(table, other, privatizer, store=restarted)
-                    found.append(f"a fit that was begun goes on with {what}")
+                    found.append(f"a fit that has begun continues with {what}")
                 except StudyMismatchError:
                     if restarted.shown()["releases"] != before:
-                        found.append(f"with {what} something was reserved before it was refused")
+                        found.append(f"with {what}, a budget was reserved before the refusal")
     return Finding(CRASHES, len(points) + len(attempts), tuple(found))
 
 
-def in_two_groups(attempts: Sequence[Sequence[set[str]]]) -> int:
-    """How many ids are in different groups of two attempts (each attempt lists its groups in the same order)."""
+def count_in_two_groups(attempts: Sequence[Sequence[set[str]]]) -> int:
+    """Count the ids that are in different groups of two attempts (each attempt lists its groups in the same order)."""
     by_group = (set().union(*same) for same in itertools.zip_longest(*attempts, fillvalue=set()))
     return sum(number > 1 for number in collections.Counter(itertools.chain(*by_group)).values())
 
 
-def changed_settings(learner: Any, most: int = 2) -> list[tuple[str, Any]]:
-    """The learner with one number changed by a little: the first few fields that can be."""
+def vary_settings(learner: AbstractOfflineLearner, most: int = 2) -> list[tuple[str, AbstractOfflineLearner]]:
+    """Return copies of the learner with one number slightly changed: the first few fields that allow it."""
     changed = []
     for field in dataclasses.fields(learner):
         value = getattr(learner, field.name)
@@ -219,29 +227,31 @@ def changed_settings(learner: Any, most: int = 2) -> list[tuple[str, Any]]:
 # ------------------------------------------------------------------------------------------------------------ agents
 
 
-def of_agent(make: Callable[[ReleaseStore], Any], records: Any, people: int, rng: np.random.Generator) -> Finding:
-    """An agent on a store, killed at chosen points and started again by somebody who sends everything once more."""
+def attack_agent(
+    make: Callable[[ReleaseStore], Agent | Controller], records: AnyRecords, people: int, rng: np.random.Generator
+) -> Finding:
+    """Kill an agent on a store at chosen points, start it again, and send every record once more."""
 
     def drive(store: ReleaseStore) -> bytes:
         agent = make(store)
         for i in range(people):
             ticket = agent.begin_episode(f"person {i}")
-            agent.end_episode(ticket, wide(picked(records, i)))
-        return bytes_of(agent.policy)
+            agent.end_episode(ticket, widen_records(pick_records(records, i)))
+        return leaf_bytes(agent.policy)
 
-    def released(store: ReleaseStore) -> list[tuple[Any, ...]]:
+    def released(store: ReleaseStore) -> list[tuple[object, ...]]:
         rows = store.shown()["releases"]
-        return [(row["name"], store.distribution(row["name"]), bytes_of(store.value(row["name"]))) for row in rows]
+        return [(row["name"], store.distribution(row["name"]), leaf_bytes(store.value(row["name"]))) for row in rows]
 
-    with scratch() as path, MortalStore(path, after_crash="redraw") as store:
+    with temporary_store() as path, MortalStore(path, after_crash="redraw") as store:
         policy, whole = drive(store), released(store)
-        points = crash_points(store.passed, rng)
+        points = choose_crash_points(store.passed, rng)
     found: list[str] = []
     for point, passage in points:
-        with scratch() as path:
+        with temporary_store() as path:
             with contextlib.suppress(CrashError), MortalStore(path, point, passage, after_crash="redraw") as store:
                 drive(store)
             with ReleaseStore(path, after_crash="redraw") as restarted:
                 if drive(restarted) != policy or released(restarted) != whole:
-                    found.append(f"an agent killed at {point} ({passage}) goes on to release something else")
+                    found.append(f"an agent killed at {point} ({passage}) releases something else after its restart")
     return Finding(CRASHES, len(points), tuple(found))

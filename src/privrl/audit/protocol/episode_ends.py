@@ -1,34 +1,34 @@
-"""Two worlds that differ in when a person ends: whose block, whose plan or whose turn moves with it?
+"""Two worlds that differ in when a person's episode ends: does another person's block, plan or turn change with it?
 
-A shipped agent is driven twice through the same arrivals. One person ends at once, just before their block closes, too
-late, or never; everybody else is the same. In the second world the releases of the first are put into the place of its
-own, so that both worlds have seen the same. Then nothing may differ (the numbers and plans of tickets, the plans shown,
-the names, order and distributions of releases, the exact sums) but the sum of that person's block, by their own term.
+A shipped agent is driven twice through the same arrivals. One person's episode ends at once, just before the block
+closes, too late, or never; all other people are the same. The second world gets the releases of the first in the
+place of its own, so that both worlds have seen the same. Then nothing may differ (the numbers and plans of tickets,
+the plans shown, the names, order and distributions of releases, the exact sums) except the sum of that person's
+block, by their own term.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Int64
 
 from privrl.audit.findings import Finding
-from privrl.audit.surface.neighbouring_records import bytes_of, picked, wide
+from privrl.audit.surface.neighbouring_records import AnyRecords, leaf_bytes, pick_records, widen_records
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.studies.live.agent import Agent, Controller
 from privrl.studies.live.arrivals import Ticket
 
 LENGTH_OF_STAY = "length-of-stay"
 PATIENCE = 3.5  # people arrive one time unit apart
-_STAY = 1.25
+_STAY = 1.25  # the length of the other people's episodes
 
 
 MakeAgent = Callable[[ReleaseStore, Callable[[], float]], Agent | Controller]
 
 
 class WatchedStore(ReleaseStore):
-    """A store that writes down what is seen in one world, and can put the releases of another into its place.
+    """A store that records what is seen in one world, and can replace its releases by those of another world.
 
     `arrivals` are the numbers and plans of tickets and the plans shown, `order` the names, pools, charges and
     distributions of releases, `drawn` the exact sums with noise (seeded, the same in both worlds).
@@ -58,10 +58,16 @@ class WatchedStore(ReleaseStore):
         return super().release(name, pool, charge, watched, distribution=distribution)
 
 
-def watch(
-    make: MakeAgent, records: Any, people: int, person: int, end: float | None, record: Any, script: WatchedStore | None
+def watch_agent(
+    make: MakeAgent,
+    records: AnyRecords,
+    people: int,
+    person: int,
+    end: float | None,
+    record: AnyRecords,
+    script: WatchedStore | None,
 ) -> WatchedStore:
-    """Drives an agent through `people` arrivals; `person` hands in `record` at time `end`, or never."""
+    """Drive an agent through `people` arrivals; `person` sends `record` at time `end`, or never."""
     store = WatchedStore(None if script is None else script.drawn)
     now = [0.0]
     agent = make(store, lambda: now[0])
@@ -74,34 +80,37 @@ def watch(
             now[0] = time
             if kind == 0:
                 tickets[i] = agent.begin_episode(f"person {i}")
-                store.arrivals.append((tickets[i].number, tickets[i].plan, bytes_of(agent.policy)))
+                store.arrivals.append((tickets[i].number, tickets[i].plan, leaf_bytes(agent.policy)))
             else:
-                one = record if i == person else wide(picked(records, i))
+                one = record if i == person else widen_records(pick_records(records, i))
                 agent.end_episode(tickets[i], one)
         now[0] += 10.0 * PATIENCE
-        store.arrivals.append((-1, -1, bytes_of(agent.policy)))
+        store.arrivals.append((-1, -1, leaf_bytes(agent.policy)))
     return store
 
 
-def length_of_stay(make: MakeAgent, records: Any, ends: tuple[int, ...]) -> tuple[Finding, dict[str, tuple[Any, Any]]]:
-    """The attack; also the exact sums that differ between a person who ends at once and one who ends last of all.
+def attack_episode_ends(
+    make: MakeAgent, records: AnyRecords, ends: tuple[int, ...]
+) -> tuple[Finding, dict[str, tuple[Int64[np.ndarray, "..."], Int64[np.ndarray, "..."]]]]:
+    """Run the attack; also return the exact sums that differ between an episode that ends at once and one that ends
+    last.
 
     `records` has a record for each person, and `ends` are the public ends of blocks.
     """
     people, person = ends[-1], min(1, ends[0] - 1)
-    own = wide(picked(records, person))
+    own = widen_records(pick_records(records, person))
     empty = jax.tree.map(np.zeros_like, own)
     closing = ends[0] - 1 + PATIENCE
     quick, slow = person + 0.5, closing - 0.125
-    first = watch(make, records, people, person, quick, own, None)
-    absent = watch(make, records, people, person, None, own, first)
-    late = watch(make, records, people, person, people + 2.0 * PATIENCE, own, first)
-    worlds = (  # and the one whose sums must be the same
-        ("ends just before the block closes", watch(make, records, people, person, slow, own, first), first),
-        ("ends too late", watch(make, records, people, person, closing + 0.125, own, first), absent),
-        ("ends after everybody else", late, absent),
+    first = watch_agent(make, records, people, person, quick, own, None)
+    absent = watch_agent(make, records, people, person, None, own, first)
+    late = watch_agent(make, records, people, person, people + 2.0 * PATIENCE, own, first)
+    worlds = (  # each with the world whose sums it must have
+        ("ends just before the block closes", watch_agent(make, records, people, person, slow, own, first), first),
+        ("ends too late", watch_agent(make, records, people, person, closing + 0.125, own, first), absent),
+        ("ends after all others", late, absent),
         ("never ends", absent, absent),
-        ("ends at once with nothing", watch(make, records, people, person, quick, empty, first), absent),
+        ("ends at once with nothing", watch_agent(make, records, people, person, quick, empty, first), absent),
     )
     found: list[str] = []
     tried = 0
@@ -114,7 +123,7 @@ def length_of_stay(make: MakeAgent, records: Any, ends: tuple[int, ...]) -> tupl
         found += [
             f"a person who {what} moves the sum of {name} beyond their own term"
             for name in first.drawn
-            if bytes_of(reference.drawn.get(name)) != bytes_of(world.drawn.get(name))
+            if leaf_bytes(reference.drawn.get(name)) != leaf_bytes(world.drawn.get(name))
         ]
     moved = {n: (first.drawn[n], late.drawn[n]) for n in first.drawn.keys() & late.drawn.keys()}
     return Finding(LENGTH_OF_STAY, tried, tuple(dict.fromkeys(found))), moved

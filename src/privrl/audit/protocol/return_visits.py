@@ -1,28 +1,26 @@
-"""Two worlds that differ in when and how often a person comes back: whose number, block, plan or turn moves with it?
+"""Two worlds that differ in when and how often a person returns: does another person's number, block or plan change?
 
-A shipped agent is driven twice through the same first arrivals, in the second world with further visits of one person.
-The releases of the first world are put into the place of the second's own, so that both have seen the same. Then
-nothing that others see may differ (numbers and plans of their tickets, the plans shown, the names, order and
-distributions of releases), and the exact sums differ by no more than the sensitivity that the noise was drawn for, all
-blocks together.
+A shipped agent is driven twice through the same first arrivals, in the second world with further visits of one
+person. The second world gets the releases of the first in the place of its own, so that both have seen the same.
+Then nothing that others see may differ (numbers and plans of their tickets, the plans shown, the names, order and
+distributions of releases), and the exact sums of all blocks together may differ by no more than the sensitivity
+that the noise was drawn for.
 """
-
-from typing import Any
 
 import numpy as np
 
 from privrl.audit.findings import Finding
 from privrl.audit.protocol.episode_ends import PATIENCE, MakeAgent, WatchedStore
-from privrl.audit.surface.neighbouring_records import bytes_of, picked, wide
+from privrl.audit.surface.neighbouring_records import AnyRecords, leaf_bytes, pick_records, widen_records
 from privrl.privacy.noise.lattice import Lattice
 
 COMING_BACK = "coming-back"
 
 
 def _watch(
-    make: MakeAgent, records: Any, people: int, visits: list[float], script: WatchedStore | None
+    make: MakeAgent, records: AnyRecords, people: int, visits: list[float], script: WatchedStore | None
 ) -> WatchedStore:
-    """Drives an agent through `people` first arrivals and later visits of the first person, who hands in a record."""
+    """Drive an agent through `people` first arrivals, and through later visits of the first person."""
     store = WatchedStore(None if script is None else script.drawn)
     now = [0.0]
     agent = make(store, lambda: now[0])
@@ -33,20 +31,20 @@ def _watch(
             now[0] = time
             if kind == 0:
                 ticket = agent.begin_episode("person 0", visit=f"visit {i}")
-                agent.end_episode(ticket, wide(picked(records, 0)))
+                agent.end_episode(ticket, widen_records(pick_records(records, 0)))
                 continue
-            for visit in ("first", f"at {i}"):  # everybody but the person attacked comes again at once
+            for visit in ("first", f"at {i}"):  # all others return at once
                 if i or visit == "first":
                     ticket = agent.begin_episode(f"person {i}", visit=visit)
-                    agent.end_episode(ticket, wide(picked(records, i)))
-                    store.arrivals.append((ticket.number, ticket.plan, bytes_of(agent.policy)))
+                    agent.end_episode(ticket, widen_records(pick_records(records, i)))
+                    store.arrivals.append((ticket.number, ticket.plan, leaf_bytes(agent.policy)))
         now[0] += 10.0 * PATIENCE
-        store.arrivals.append((agent.num_arrived, -1, bytes_of(agent.policy)))
+        store.arrivals.append((agent.num_arrived, -1, leaf_bytes(agent.policy)))
     return store
 
 
-def coming_back(make: MakeAgent, records: Any, ends: tuple[int, ...], times: int) -> Finding:
-    """The attack on an agent that counts `times` episodes of each person.
+def attack_return_visits(make: MakeAgent, records: AnyRecords, ends: tuple[int, ...], times: int) -> Finding:
+    """Attack an agent that counts `times` episodes of each person.
 
     `records` has a record for each person, and `ends` are the public ends of blocks.
     """
@@ -54,10 +52,10 @@ def coming_back(make: MakeAgent, records: Any, ends: tuple[int, ...], times: int
     first = _watch(make, records, people, [], None)
     apart = people / times
     worlds = (
-        ("comes back as often as counts", [0.5 + apart * n for n in range(times - 1)]),
-        ("comes back more often than counts", [0.5 + 0.25 * n for n in range(4 * people)]),
-        ("comes back at once, again and again", [0.25 + 0.0625 * n for n in range(times + 2)]),
-        ("comes back after everybody", [people - 0.5 + n for n in range(times)]),
+        ("returns as often as counts", [0.5 + apart * n for n in range(times - 1)]),
+        ("returns more often than counts", [0.5 + 0.25 * n for n in range(4 * people)]),
+        ("returns at once, again and again", [0.25 + 0.0625 * n for n in range(times + 2)]),
+        ("returns after all others", [people - 0.5 + n for n in range(times)]),
     )
     found: list[str] = []
     for what, visits in worlds:
@@ -72,7 +70,7 @@ def coming_back(make: MakeAgent, records: Any, ends: tuple[int, ...], times: int
 
 
 def _beyond(first: WatchedStore, world: WatchedStore) -> list[str]:
-    """The statistics whose encoded sums differ by more than their sensitivity; a missing person is one of two."""
+    """List the statistics whose encoded sums differ by more than their sensitivity."""
     squares: dict[str, float] = {}
     limits: dict[str, float] = {}
     for name, _, _, distribution in first.order:

@@ -1,8 +1,9 @@
-"""People with rows of measurements, made to break a bound: what no table holds, and the extremes that tables do hold.
+"""People with rows of measurements, made to break a bound: impossible rows, and the extremes that tables do hold.
 
-As in `adversarial.py`, half of them are well formed: one row at every step, at the bounds or in the middle, with gaps,
-by one action throughout, all rewards 0 or all 1, stays that ended or were cut. The others hold infinities, subnormal
-and enormous numbers, NaN where nothing may be missing, categories and actions that do not exist, and wrong lengths.
+As in `adversarial_records.py`, half of them are well formed: one row at every step, at the bounds or in the middle,
+with gaps, with one action throughout, all rewards 0 or all 1, episodes that ended or were cut. The others have
+infinities, subnormal and enormous numbers, NaN where no value may be missing, categories and actions that do not
+exist, and wrong lengths.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def adversarial_measurements(
     count: int = 480,
     seed: int = 0,
 ) -> Trajectory:
-    """`count` stacked people with up to `episodes` stays each, `[count, episodes, horizon, ...]`, in NumPy."""
+    """Make `count` stacked people with up to `episodes` episodes each, `[count, episodes, horizon, ...]`, in NumPy."""
     rng = np.random.default_rng(seed)
     shape = (count, episodes, horizon)
     kind = np.arange(count) % 12
@@ -58,7 +59,9 @@ def adversarial_measurements(
 
 
 def _values(column: Measurement, shape: tuple[int, ...], rng: np.random.Generator) -> Float[np.ndarray, "..."]:
-    """Values of one column: at its bounds, beyond them, in the middle and anywhere; or any of its categories; gaps."""
+    """Make values of one column: at its bounds, beyond them, in the middle and anywhere; or any of its categories;
+    gaps.
+    """
     if isinstance(column, Feature):
         low, high = column.low, column.high
         anywhere = rng.uniform(low, high, shape)

@@ -1,9 +1,10 @@
-"""Records made to break a bound: what no person would send, and what no table should hold, of every kind at once.
+"""Records made to break a bound: malformed ones of every kind, and extreme ones.
 
-A statistic promises its bound for *all* records. So these are not samples of a world: stays that end at step 0, empty
-ones, states out of range by one and by 2^63, rewards that are infinite, subnormal, -0.0 or no numbers, lengths below 0
-and beyond the horizon, next states that were not recorded or cannot exist; and among them the ordinary extremes that
-reach a bound: the same cell at every step, all rewards 0 or all 1, for every state and action.
+A statistic promises its bound for *all* records, so these are not samples of a world. They include episodes that
+end at step 0, empty ones, states out of range by one and by 2^63, rewards that are infinite, subnormal, -0.0 or
+NaN, lengths below 0 and beyond the horizon, and next states that were not recorded or cannot exist. They also
+include the ordinary extremes that reach a bound: the same cell at every step, all rewards 0 or all 1, for every
+state and action.
 """
 
 import itertools
@@ -25,7 +26,7 @@ _EXTREME = np.array([_TINY, _TINY + 1, -(2**31), -(2**31) - 1, 2**31 - 1, 2**31,
 def adversarial_records(
     horizon: int, num_states: int, num_actions: int, *, count: int = 480, seed: int = 0
 ) -> Trajectory:
-    """`count` stacked records of a finite world with these sizes, in NumPy; the same for the same seed.
+    """Make `count` stacked records of a finite world with these sizes, in NumPy; the same for the same seed.
 
     Half of them are well formed and extreme, half are malformed, and some of the latter in every way at once.
     """
@@ -68,7 +69,7 @@ def adversarial_records(
 def adversarial_lq_records(
     horizon: int, state_dim: int, input_dim: int, *, count: int = 480, seed: int = 0
 ) -> LQTrajectory:
-    """`count` stacked records of a linear system with these sizes; the same for the same seed."""
+    """Make `count` stacked records of a linear system with these sizes; the same for the same seed."""
     rng = np.random.default_rng(seed)
     kind = np.arange(count) % 12
 

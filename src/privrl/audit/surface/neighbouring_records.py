@@ -1,11 +1,12 @@
-"""Records of people, made to be as different from each other as a statistic lets them be.
+"""Records of people that differ from each other as much as a statistic allows.
 
-An attacker may be anybody, so nothing here is a likely person: every record of a tiny world, extreme rewards, the
-longest and the empty one, and records that break every rule (out of range, infinite, not a number, too long).
+An attacker may contribute any record, so these are not likely people: every record of a tiny world, extreme
+rewards, the longest and the empty record, and records that break every rule (out of range, infinite, NaN, too
+long).
 """
 
 import itertools
-from typing import Any
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -15,32 +16,37 @@ from privrl.audit.surface.adversarial_records import REWARDS, adversarial_lq_rec
 from privrl.envs.base import Env
 from privrl.envs.lq_worlds import LQEnv
 from privrl.envs.patients.patient_world import AbstractPatients
+from privrl.mdp.lq import LQTrajectory
 from privrl.mdp.types import Trajectory
 
+AnyRecords = Trajectory | LQTrajectory
+"""Stacked records of people."""
+Stacked = TypeVar("Stacked")  # a pytree of stacked arrays
 
-def pool(env: Env | LQEnv | AbstractPatients, rng: np.random.Generator, limit: int = 6000) -> Any:
-    """Records of one world, stacked: all of them where there are at most `limit`, otherwise many; and hostile ones."""
+
+def make_record_pool(env: Env | LQEnv | AbstractPatients, rng: np.random.Generator, limit: int = 6000) -> AnyRecords:
+    """Make stacked records of one world: all if there are at most `limit`, otherwise many; and malformed ones."""
     if isinstance(env, LQEnv):
         return _linear(env, rng)
     if isinstance(env, AbstractPatients):
         return _measured(env, rng)
     sizes = (env.horizon, env.num_states, env.num_actions)
     whole = _every(*sizes) if _count(*sizes) <= limit else _random(*sizes, rng, limit // 4)
-    return joined(whole, adversarial_records(*sizes, seed=int(rng.integers(2**31))))
+    return join_records(whole, adversarial_records(*sizes, seed=int(rng.integers(2**31))))
 
 
-def joined(*parts: Any) -> Any:
-    """Stacked records, one after another."""
+def join_records(*parts: Stacked) -> Stacked:
+    """Concatenate stacked records."""
     return jax.tree.map(lambda *leaves: np.concatenate([np.asarray(leaf) for leaf in leaves]), *parts)
 
 
-def picked(records: Any, index: int | slice | np.ndarray) -> Any:
-    """One record, or some of them."""
+def pick_records(records: Stacked, index: int | slice | np.ndarray) -> Stacked:
+    """Pick one record, or some of them."""
     return jax.tree.map(lambda leaf: np.asarray(leaf)[index], records)
 
 
-def mutated(records: Any, rng: np.random.Generator) -> Any:
-    """The same records, each with something changed: single entries or whole arrays, a little or beyond all bounds."""
+def mutate_records(records: Stacked, rng: np.random.Generator) -> Stacked:
+    """Change each record: single entries or whole arrays, a little or beyond all bounds."""
 
     def change(leaf: np.ndarray) -> np.ndarray:
         leaf = np.array(leaf)
@@ -62,13 +68,13 @@ def mutated(records: Any, rng: np.random.Generator) -> Any:
         return jax.tree.map(change, records)
 
 
-def wide(records: Any) -> Any:
-    """The same records in 64 bits, as all arithmetic here is."""
+def widen_records(records: Stacked) -> Stacked:
+    """Convert records to 64 bits, the precision of all arithmetic of privrl."""
     return jax.tree.map(lambda x: np.asarray(x, np.float64 if np.asarray(x).dtype.kind == "f" else np.int64), records)
 
 
-def bytes_of(content: Any) -> bytes:
-    """All numbers of a record, a policy or a sum; none of nothing."""
+def leaf_bytes(content: object) -> bytes:
+    """Return the bytes of all numbers in a record, a policy or a sum; no bytes for `None`."""
     return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(content))
 
 
@@ -77,7 +83,7 @@ def _count(horizon: int, num_states: int, num_actions: int) -> int:
 
 
 def _every(horizon: int, num_states: int, num_actions: int) -> Trajectory:
-    """All episodes of every length, with rewards 0 and 1 in every combination."""
+    """Make all episodes of every length, with rewards 0 and 1 in every combination."""
     lines = []
     for n in range(horizon + 1):
         pad, ending = [0] * (horizon - n), [-1] * (horizon - n)
@@ -90,7 +96,7 @@ def _every(horizon: int, num_states: int, num_actions: int) -> Trajectory:
 
 
 def _random(horizon: int, num_states: int, num_actions: int, rng: np.random.Generator, count: int) -> Trajectory:
-    """Walks that jump, and walks that never move: both ends of what an episode can visit."""
+    """Make random walks, and walks that never move: both ends of what an episode can visit."""
     s = rng.integers(num_states, size=(count, horizon + 1))
     a = rng.integers(num_actions, size=(count, horizon))
     still = rng.random(count) < 0.4
@@ -102,17 +108,19 @@ def _random(horizon: int, num_states: int, num_actions: int, rng: np.random.Gene
 
 
 def _measured(env: AbstractPatients, rng: np.random.Generator, count: int = 300) -> Trajectory:
-    """People of one stay each as they are treated now, then changed; and hostile ones."""
+    """Make people with one episode each under current practice, changed copies of them, and malformed ones."""
     seeds = rng.integers(2**31, size=2)
     stays = env.sample(env.behaviour_policy(), count, jax.random.key(int(seeds[0])))
     people = jax.tree.map(lambda x: np.asarray(x)[:, None], stays)
     hostile = adversarial_measurements(env.horizon, env.columns, env.num_actions, seed=int(seeds[1]))
-    return joined(people, mutated(people, rng), hostile)
+    return join_records(people, mutate_records(people, rng), hostile)
 
 
-def _linear(env: LQEnv, rng: np.random.Generator, count: int = 300) -> Any:
-    """Episodes of a linear system under its own dynamics, then scaled and broken."""
+def _linear(env: LQEnv, rng: np.random.Generator, count: int = 300) -> LQTrajectory:
+    """Make episodes of a linear system under its own dynamics, changed copies of them, and malformed ones."""
     keys = jax.random.split(jax.random.key(int(rng.integers(2**31))), count)
     records = jax.tree.map(np.asarray, jax.jit(jax.vmap(env.rollout, in_axes=(None, 0)))(env.zero_policy(), keys))
     sizes = (env.horizon, records.states.shape[-1], records.inputs.shape[-1])
-    return joined(records, mutated(records, rng), adversarial_lq_records(*sizes, seed=int(rng.integers(2**31))))
+    return join_records(
+        records, mutate_records(records, rng), adversarial_lq_records(*sizes, seed=int(rng.integers(2**31)))
+    )

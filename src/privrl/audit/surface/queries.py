@@ -1,7 +1,6 @@
-"""One query that was put to people, and what any record would answer."""
+"""One query about people, and the answer of any record to it."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int64, Shaped
 
-from privrl.audit.surface.neighbouring_records import picked, wide
+from privrl.audit.surface.neighbouring_records import AnyRecords, pick_records, widen_records
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
@@ -21,13 +20,13 @@ from privrl.privacy.trust.curator import Curator
 CHUNK = 512
 
 
-class Asked(eqx.Module):
-    """One release about people: a statistic, what was published when they took part, and what was asked afterwards."""
+class Query(eqx.Module):
+    """One release about people: a statistic, what was published when they took part, and the query afterwards."""
 
     name: str = eqx.field(static=True)
     statistic: AbstractStatistic
-    published: Any = None
-    query: Any = None
+    published: object = None
+    query: object = None
     block: int = eqx.field(static=True, default=0)
     index: int = eqx.field(static=True, default=0)
     release: Release | None = None
@@ -38,31 +37,31 @@ class Asked(eqx.Module):
 
     @property
     def scale(self) -> float:
-        """That of the noise in its release."""
+        """The scale of the noise in its release."""
         assert self.release is not None
-        return scale_of(self.release.noise)
+        return noise_scale(self.release.noise)
 
-    def released_by(self, curator: Curator, value: Array | None = None) -> Release:
-        """Asked again, of the curator's own people."""
+    def release_with(self, curator: Curator, value: Array | None = None) -> Release:
+        """Make the query again, about the curator's own people."""
         del value
         return curator(self.name, self.statistic)
 
     def white(self, values: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-        """Values as the noise is drawn: entry by entry."""
+        """Return values in the form in which the noise is drawn: entry by entry."""
         return values
 
-    def answers(self, records: Any) -> Float[np.ndarray, "N D"]:
-        """The answer that each of these stacked records alone would give."""
+    def answers(self, records: AnyRecords) -> Float[np.ndarray, "N D"]:
+        """Return the answer of each of these stacked records alone."""
         chunks = (_answers(self.statistic, self.published, self.query, chunk) for chunk in _chunks(records))
         return np.concatenate([np.asarray(part) for part in chunks])[: _count(records)]
 
     @property
     def on_lattice(self) -> bool:
-        """Whether contributions are released as they are, so that they exist in whole numbers."""
+        """Whether contributions are released without a further computation, so that they exist in whole numbers."""
         return self.statistic.raw_shape == self.statistic.shape
 
-    def to_steps(self, records: Any, lattice: Lattice) -> Int64[np.ndarray, "N D"]:
-        """The whole units that each of these records alone adds to the exact sum; of a matrix, all its entries."""
+    def to_steps(self, records: AnyRecords, lattice: Lattice) -> Int64[np.ndarray, "N D"]:
+        """Return the whole steps that each record alone adds to the exact sum; of a matrix, all its entries."""
         bounds = lattice.bounds
         parts = [_units(self.statistic, self.published, chunk, bounds) for chunk in _chunks(records)]
         units, finite = (
@@ -73,24 +72,26 @@ class Asked(eqx.Module):
         return units
 
 
-def scale_of(noise: AbstractNoise) -> float:
-    """The scale of a noise distribution that has one."""
+def noise_scale(noise: AbstractNoise) -> float:
+    """Return the scale of a noise distribution that has one."""
     return float(noise.scale)  # type: ignore[attr-defined]
 
 
-def _count(records: Any) -> int:
+def _count(records: AnyRecords) -> int:
     return len(jax.tree.leaves(records)[0])
 
 
-def _chunks(records: Any) -> Iterator[Any]:
-    """Records of 64 bits in chunks of one size, the last one filled up, so that one program serves all."""
+def _chunks(records: AnyRecords) -> Iterator[AnyRecords]:
+    """Split records into chunks of one size in 64 bits, the last one filled up, so that one program serves all."""
     for start in range(0, _count(records), CHUNK):
-        yield wide(picked(records, np.minimum(np.arange(start, start + CHUNK), _count(records) - 1)))
+        yield widen_records(pick_records(records, np.minimum(np.arange(start, start + CHUNK), _count(records) - 1)))
 
 
 @eqx.filter_jit
-def _answers(statistic: AbstractStatistic, published: Any, query: Any, records: Any) -> Float[Array, "N D"]:
-    def one(record: Any) -> Array:
+def _answers(
+    statistic: AbstractStatistic, published: object, query: object, records: AnyRecords
+) -> Float[Array, "N D"]:
+    def one(record: AnyRecords) -> Array:
         return statistic.answer(statistic.contribution(record, published), query).ravel()
 
     return jax.vmap(one)(records)
@@ -98,8 +99,8 @@ def _answers(statistic: AbstractStatistic, published: Any, query: Any, records: 
 
 @eqx.filter_jit
 def _units(
-    statistic: AbstractStatistic, published: Any, records: Any, bounds: LatticeBounds
+    statistic: AbstractStatistic, published: object, records: AnyRecords, bounds: LatticeBounds
 ) -> tuple[Int64[Array, "N D"], Bool[Array, " N"]]:
-    """What the shipped code makes of each record alone."""
+    """Return what the shipped code makes of each record alone."""
     units, finite = round_each(statistic, records, published, bounds)
     return jax.vmap(double_triangle if statistic.symmetric else jnp.ravel)(units), finite

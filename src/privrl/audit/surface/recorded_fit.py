@@ -1,7 +1,7 @@
-"""What a learner really asks of a curator, written down while it learns: the surface that is attacked.
+"""Record the queries that a learner makes of a curator while it learns, for attacks.
 
-Nothing is known about any learner in particular. Its declarations, and what it asks, say what is released about a
-person; a recorder in the place of the shipped curator, which it extends, keeps them.
+The recorder extends the shipped curator and knows no learner in particular. The learner's declarations and queries
+determine what is released about a person.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from privrl.audit.surface.queries import Asked, scale_of
+from privrl.audit.surface.queries import Query, noise_scale
 from privrl.contracts.learner import AbstractOfflineAnalysis, AbstractOfflineLearner, Ask
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
@@ -32,8 +32,8 @@ from privrl.studies.study import Study
 
 
 @dataclass(frozen=True)
-class Given:
-    """A release that is no sum over people: a vector, or functions on [0, 1], that neighbours move by `distance`.
+class ValueQuery:
+    """A release that is not a sum over people: a vector, or functions on [0, 1], that neighbours move by `distance`.
 
     Functions have a `beta`, and their distance is that of the kernel exp(-beta|x-y|).
     """
@@ -45,8 +45,8 @@ class Given:
     scale: float
     beta: float | None = None
 
-    def answers(self, records: Any = None) -> Float[np.ndarray, "2 ..."]:
-        """Two values exactly `distance` apart: one entry, or a section of the kernel, whose norm is its height."""
+    def answers(self, records: object = None) -> Float[np.ndarray, "2 ..."]:
+        """Return two values `distance` apart: one entry, or a section of the kernel, whose norm is its height."""
         del records
         change = np.zeros(self.shape)
         if self.beta is None:
@@ -57,8 +57,8 @@ class Given:
         half = min(self.distance / 2, self.bound) * (1 - 1e-12)
         return np.stack([-half * change, half * change])
 
-    def released_by(self, curator: Curator, value: Array | None = None) -> Release:
-        """The release of a value, or of the first of the two; of functions, the white numbers that were drawn."""
+    def release_with(self, curator: Curator, value: Array | None = None) -> Release:
+        """Release a value, by default the first of the two; of functions, return the white numbers that were drawn."""
         value = jnp.asarray(self.answers()[0]) if value is None else value
         if self.beta is None:
             return curator.vector(self.name, value, distance=self.distance, bound=self.bound)
@@ -66,32 +66,32 @@ class Given:
         return Release(whiten(function.values, self.beta), function.noise)
 
     def white(self, values: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-        """Values as the noise is drawn: entry by entry, or the increments of functions."""
+        """Return values in the form in which the noise is drawn: entry by entry, or the increments of functions."""
         return values if self.beta is None else np.asarray(whiten(jnp.asarray(values), self.beta))
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A release that was given up; its share went to others."""
+    """A release that the learner gave up; its share of the budget went to others."""
 
     name: str
     to: tuple[str, ...]
 
 
 class EnoughError(Exception):
-    """So many releases were recorded; what comes later is of the same kinds."""
+    """Enough releases were recorded; later ones are of the same kinds."""
 
 
 class RecordingCurator(Curator):
-    """The shipped curator, with everything that is asked of it written down.
+    """The shipped curator, which also records every query.
 
-    Its answers are replaced by those of a `script`, as long as that lasts; after `most` of them the fit ends.
+    It returns the answers of a `script` as long as that lasts, and ends the fit after `most` queries.
     """
 
     def __init__(self, *arguments: Any, script: Sequence[Release] = (), most: float = math.inf) -> None:
         super().__init__(*arguments)
         self._script, self._left = iter(script), most
-        self.steps: list[Asked | Given | Skipped] = []
+        self.steps: list[Query | ValueQuery | Skipped] = []
 
     def __call__(self, name: str, statistic: AbstractStatistic | None = None) -> Release:
         if self._left == 0:
@@ -100,18 +100,18 @@ class RecordingCurator(Curator):
         release = super().__call__(name, statistic)
         asked = self._ledger.declared(name).statistic if statistic is None else statistic
         assert asked is not None
-        self.steps.append(Asked(name, asked, release=release))
+        self.steps.append(Query(name, asked, release=release))
         return next(self._script, release)
 
     def vector(self, name: str, value: Array, *, distance: float, bound: float) -> Release:
         release = super().vector(name, value, distance=distance, bound=bound)
-        self.steps.append(Given(name, tuple(value.shape), distance, bound, scale_of(release.noise)))
+        self.steps.append(ValueQuery(name, tuple(value.shape), distance, bound, noise_scale(release.noise)))
         return release
 
     def function(self, name: str, values: Array, *, distance: float, beta: float, bound: float) -> ReleasedFunction:
         released = super().function(name, values, distance=distance, beta=beta, bound=bound)
         self.steps.pop()  # the vector of which the function is made
-        self.steps.append(Given(name, tuple(values.shape), distance, bound, scale_of(released.noise), beta))
+        self.steps.append(ValueQuery(name, tuple(values.shape), distance, bound, noise_scale(released.noise), beta))
         return released
 
     def skip(self, name: str, to: tuple[str, ...]) -> None:
@@ -121,22 +121,22 @@ class RecordingCurator(Curator):
 
 @dataclass(frozen=True)
 class FitTranscript:
-    """All that a learner asked of a curator in one fit, in order, with the events that were calibrated for it."""
+    """All queries that a learner made in one fit, in order, with the events that were calibrated for it."""
 
     learner: AbstractOfflineAnalysis
     privatizer: AbstractPrivatizer
     events: tuple[Event, ...]
-    steps: tuple[Asked | Given | Skipped, ...]
+    steps: tuple[Query | ValueQuery | Skipped, ...]
 
     @property
-    def asked(self) -> tuple[Asked, ...]:
-        return tuple(step for step in self.steps if isinstance(step, Asked))
+    def queries(self) -> tuple[Query, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Query))
 
     def ledger(self) -> Ledger:
-        """As it was calibrated."""
+        """Return the ledger as it was calibrated."""
         return Ledger(self.learner.declare(), self.events, self.privatizer.adjacency)
 
-    def concerns(self, step: Asked | Given, group: str | None) -> bool:
+    def concerns(self, step: Query | ValueQuery, group: str | None) -> bool:
         """Whether a release sums over the people of a group."""
         return next(d for d in self.learner.declare() if d.name == step.name).group in (None, group)
 
@@ -148,7 +148,7 @@ def record_fit(
     key: PRNGKeyArray | None = None,
     **settings: Any,
 ) -> FitTranscript:
-    """Fits once, as `privrl.fit` does, and records every query; `settings` are those of `RecordingCurator`."""
+    """Fit once, as `privrl.fit` does, and record every query; `settings` are those of `RecordingCurator`."""
     return record_queries(data, learner, learner.fit, privatizer, key, **settings)
 
 
@@ -160,7 +160,7 @@ def record_queries(
     key: PRNGKeyArray | None = None,
     **settings: Any,
 ) -> FitTranscript:
-    """Records every query of `compute`, the method of an analysis that queries a curator."""
+    """Record every query of `compute`, the method of an analysis that queries a curator."""
     secret = secret_of(data, analysis)
     study = Study.offline(analysis, privatizer, secret.unit(None, privatizer))
     events, source = study.ledger.events(), System() if key is None else Seeded(key)

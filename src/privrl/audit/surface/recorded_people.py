@@ -1,4 +1,4 @@
-"""The people of a table, as attacks need them: summed up once and handed out again, and listened to."""
+"""People of a table with cached sums, and people whose groups are recorded."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,10 @@ from privrl.privacy.noise.poisson_sample import PoissonSample
 from privrl.privacy.trust.people import AbstractPeople
 
 
-class Remembered(AbstractPeople):
-    """The shipped people, whose exact sums are computed once: everybody takes part, whatever a coin would say."""
+class CachedPeople(AbstractPeople):
+    """The shipped people, with exact sums that are computed once. All people are in every sum, whatever the sampling
+    is.
+    """
 
     def __init__(self, people: AbstractPeople) -> None:
         self._people = people
@@ -50,8 +52,8 @@ class Remembered(AbstractPeople):
         return self._people.unit_draws(key, purpose)
 
 
-class SameTotal(Remembered):
-    """All of them in every group, so that the same total is released again and again."""
+class SameTotal(CachedPeople):
+    """All people in every group, so that the same total is released again and again."""
 
     def part(self, chosen: Bool[np.ndarray, " U"]) -> AbstractPeople:
         del chosen
@@ -62,8 +64,8 @@ class SameTotal(Remembered):
         return np.zeros(self.num_units)
 
 
-class Listening(Remembered):
-    """Who was put into which group is written down, by id, into `groups`."""
+class GroupRecorder(CachedPeople):
+    """People whose groups are recorded by id in `groups`."""
 
     def __init__(self, people: AbstractPeople, ids: Sequence[str], groups: list[set[str]]) -> None:
         super().__init__(people)

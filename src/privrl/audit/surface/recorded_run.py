@@ -1,4 +1,4 @@
-"""What an online learner really publishes and asks, written down over a few blocks: the surface that is attacked."""
+"""Record what an online learner publishes and asks over a few blocks, for attacks."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from privrl.audit.surface.queries import Asked
+from privrl.audit.surface.queries import Query
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.contracts.release import Release
+from privrl.envs.base import Env
+from privrl.envs.lq_worlds import LQEnv
+from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel
@@ -25,7 +28,7 @@ _USERS = (3, 6, 12, 25, 50, 100, 200, 400, 1000, 2000, 4000, 8000, 16000)
 
 @dataclass(frozen=True)
 class RunTranscript:
-    """The plans of one short run and every query that they asked; `ends` are the public ends of the blocks."""
+    """The plans of one short run and all of their queries; `ends` are the public ends of the blocks."""
 
     learner: AbstractOnlineLearner
     privatizer: AbstractPrivatizer
@@ -33,18 +36,18 @@ class RunTranscript:
     channels: dict[str, AbstractChannel]
     ends: tuple[int, ...]
     plans: tuple[Any, ...] = field(repr=False)
-    queries: tuple[tuple[str, int, int, Any], ...] = field(repr=False)
+    queries: tuple[tuple[str, int, int, object], ...] = field(repr=False)
 
-    def asked(self, block: int) -> tuple[Asked, ...]:
-        """What is released about a person of this block: streamed statistics once, later queries one by one."""
+    def queries_about(self, block: int) -> tuple[Query, ...]:
+        """Return the releases about a person of this block: streamed statistics once, later queries one by one."""
         plan = self.plans[block]
         streamed = [
-            Asked(name, channel.statistic, plan, block=block)
+            Query(name, channel.statistic, plan, block=block)
             for name, channel in self.channels.items()
             if not isinstance(channel, RoundsChannel)
         ]
         later = [
-            Asked(name, self.channels[name].statistic, plan, query, t, index)
+            Query(name, self.channels[name].statistic, plan, query, t, index)
             for name, t, index, query in self.queries
             if t > block
         ]
@@ -54,8 +57,11 @@ class RunTranscript:
 def short_run(
     learner: AbstractOnlineLearner, privatizer: AbstractPrivatizer, participation: Participation = ONCE
 ) -> tuple[int, ...]:
-    """The ends of the blocks of the shortest run with three blocks (or fewer, where no run has more) that is served,
-    or with so many that a person can come as often as they may."""
+    """Return the ends of the blocks of the shortest run with three blocks that the study accepts.
+
+    If people may return, the run has as many blocks as a person needs for all of their episodes. If no run has
+    enough blocks, return the run with the most.
+    """
     needed = max(3, 1 + (participation.times - 1) * participation.distance)
     refusal: ValueError | None = None
     best: tuple[int, ...] | None = None
@@ -76,7 +82,7 @@ def short_run(
 
 
 def record_run(
-    env: Any,
+    env: Env | LQEnv | AbstractPatients,
     learner: AbstractOnlineLearner,
     privatizer: AbstractPrivatizer,
     key: PRNGKeyArray,
@@ -84,13 +90,17 @@ def record_run(
     *,
     open_ended: bool = False,
 ) -> RunTranscript:
-    """Listens to a few blocks of a simulation with two people each, and writes down plans and queries.
+    """Simulate a few blocks with two people each, and record plans and queries.
 
-    Two stand for the whole block: to whoever knows everybody else's record, only the one attacked matters.
+    Two people stand for the whole block, because the attacker knows the records of all others.
 
     Arguments:
-        open_ended: of a study without a known end, whose first epoch has one release and whose second two, and so on:
-            a person who comes back is in several of them.
+        env: the world.
+        learner, privatizer: as for `run`.
+        key: the randomness of the simulation.
+        participation: how often a person may take part.
+        open_ended: whether to record a study without a known end, whose first epoch has one release, whose second
+            has two, and so on. A person who returns is in several of them.
     """
     ends = short_run(learner, privatizer, participation)
     places = OpenEnded(first=1, ceiling=ends[-1]) if open_ended else ends[-1]
@@ -98,7 +108,7 @@ def record_run(
     assert isinstance(study.learner, AbstractOnlineLearner)
     simulation = Simulation(env, study.learner, study.channels(), SimulationKeys.of(key))
     plans: list[Any] = []
-    queries: list[tuple[str, int, int, Any]] = []
+    queries: list[tuple[str, int, int, object]] = []
     state = simulation.first()
     for t in range(len(ends) + 1):
         seen = ends[t - 1] if t else 0
@@ -112,11 +122,11 @@ def record_run(
 @eqx.filter_jit
 def _block(
     simulation: Simulation, state: State, t: Int[Array, ""], seen: Int[Array, ""]
-) -> tuple[State, Any, list[tuple[str, int, Any]]]:
-    """One plan, the queries it asked, and the releases about two people who acted on it."""
-    queries: list[tuple[str, int, Any]] = []
+) -> tuple[State, Any, list[tuple[str, int, object]]]:
+    """Return one plan, its queries, and the releases about two people who acted on it."""
+    queries: list[tuple[str, int, object]] = []
 
-    def listen(name: str, index: int, query: Any, release: Release) -> None:
+    def listen(name: str, index: int, query: object, release: Release) -> None:
         del release
         queries.append((name, index, query))
 
