@@ -1,13 +1,14 @@
-"""The walk of one person's row through privrl: which functions it passes through, found by running them twice.
+"""Find the functions of privrl that one person's row passes through, by running them twice.
 
-Something is run in two worlds that differ in one person's row, with the same coins. Compiled functions are run line by
-line (`jax.disable_jit`), and every call of a function of `src/privrl` is recorded. The row passes through a function if
-the function's result is not the same in both worlds. What is compared is numbers, arrays and bytes, and what is made of
-them (tuples, dictionaries, dataclasses, pytrees, columns of a table); text is not, and an object that keeps things to
-itself is not opened.
+The same program runs in two worlds that differ in one person's row, with the same randomness. Compiled functions are
+run line by line (`jax.disable_jit`), and every call of a function of `src/privrl` is recorded. The row passes through a
+function if the function's result differs between the worlds. Numbers, arrays and bytes are compared, and structures
+made of them (tuples, dictionaries, dataclasses, structs, pytrees, columns of a table). Text is not compared, and other
+objects are not opened.
 """
 
 import dataclasses
+import gc
 import hashlib
 import os
 import random
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import msgspec
 import numpy as np
 import pytest
 
@@ -29,12 +31,12 @@ _PART_OF_A_LINE = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "__del_
 _NEVER = sys.maxsize
 
 Function = tuple[str, str]
-"""A file of `src/privrl`, and a function in it; one that is defined inside another is part of that one."""
+"""A file of `src/privrl` and a function in it. A nested function is part of the function around it."""
 
 
 @dataclasses.dataclass
 class Call:
-    """One call: of which function, from which call, when it began and ended, and digests of what went in and out."""
+    """One call of a function: its caller, when it began and ended, and digests of its arguments and its result."""
 
     function: Function
     caller: "Call | None"
@@ -43,15 +45,15 @@ class Call:
     ended: int = _NEVER
     result: bytes = b""
     reached: int = _NEVER
-    """When the row was first there: given with the call, or returned by a function that was called."""
+    """When the row first reached the call: with its arguments, or with the result of a function that it called."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Walk:
-    """The functions that the row passes through, in the order in which it gets there, and which calls step back.
+    """The functions that the row passes through, in the order in which it reaches them, and the calls that step back.
 
-    A file is left when the row has got to a file further down the list, and no function of it that has the row is still
-    running. A call of a function of the walk that lies in a file already left is a step back.
+    A file is left when the row has reached a file further down the list and no function of the file that has the row is
+    still running. A call of a function of the walk in a file that was left is a step back.
     """
 
     functions: tuple[Function, ...]
@@ -61,20 +63,20 @@ class Walk:
     def files(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(file for file, _ in self.functions))
 
-    def written(self) -> str:
-        """As `docs/evidence/walks.md` has it."""
+    def to_markdown(self) -> str:
+        """Format the walk as a section of `docs/evidence/walks.md`."""
         lines = [
             f"{number}. `{file}`: {', '.join(f'`{name}`' for at, name in self.functions if at == file)}"
             for number, file in enumerate(self.files, 1)
         ]
         back = ", ".join(f"`{file}` (`{name}`)" for file, name in self.steps_back)
-        return "\n".join([*lines, "", f"Steps back: {back or 'none'}."])
+        return "\n".join([*lines, "", f"Steps back ({len(self.steps_back)}): {back or 'none'}."])
 
 
 def walk_of(act: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> Walk:
-    """The walk of what differs between `act(0)` and `act(1)`."""
+    """Follow what differs between `act(0)` and `act(1)`."""
     with jax.disable_jit():
-        _alike(act, monkeypatch)(0)  # whatever is kept for later calls
+        _alike(act, monkeypatch)(0)  # fills caches
     one, other = (_calls(_alike(act, monkeypatch), world) for world in (0, 1))
     passed = [call for call, mate in _paired(one, other) if mate is None or call.result != mate.result]
     for call, mate in _paired(one, other):
@@ -85,7 +87,7 @@ def walk_of(act: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> Wa
         if call.caller is not None:
             call.caller.reached = min(call.caller.reached, call.ended)
     passed.sort(key=lambda call: call.reached)
-    steps = {(call.function, call.result): call for call in reversed(passed)}  # the same result again is no other step
+    steps = {(call.function, call.result): call for call in reversed(passed)}  # a repeated result adds no step
     calls = sorted(steps.values(), key=lambda call: call.reached)
     got_to: dict[str, int] = {}
     for call in calls:
@@ -106,7 +108,7 @@ def _left(call: Call, got_to: dict[str, int]) -> bool:
 
 
 def _alike(act: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> Callable[[int], object]:
-    """`act` with the same coins of the operating system and the same clock every time."""
+    """Give `act` the same randomness of the operating system and the same date in every call."""
 
     class Clock:
         @staticmethod
@@ -117,7 +119,7 @@ def _alike(act: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> Cal
         words = random.Random(0)
         with monkeypatch.context() as patch:
             patch.setattr(os, "urandom", words.randbytes)
-            patch.setattr(random, "_urandom", words.randbytes)  # what `secrets` draws from
+            patch.setattr(random, "_urandom", words.randbytes)  # the source of `secrets`
             for module in ("privrl.privacy.store.engine", "privrl.studies.study"):
                 patch.setattr(f"{module}.datetime", Clock)
             return act(world)
@@ -126,7 +128,7 @@ def _alike(act: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> Cal
 
 
 def _calls(act: Callable[[int], object], world: int) -> list[Call]:
-    """Every call of a function of privrl, in the order in which they begin."""
+    """Record every call of a function of privrl, in the order in which they begin."""
     calls: list[Call] = []
     running: list[Call] = []
     moment = 0
@@ -148,6 +150,7 @@ def _calls(act: Callable[[int], object], world: int) -> list[Call]:
             ended.ended, ended.result = moment, _digest(result)
         looking = False
 
+    gc.collect()  # closes files, so that numbers of open files are the same in both worlds
     with jax.disable_jit():
         sys.setprofile(look)
         try:
@@ -158,7 +161,7 @@ def _calls(act: Callable[[int], object], world: int) -> list[Call]:
 
 
 def _paired(one: list[Call], other: list[Call]) -> list[tuple[Call, Call | None]]:
-    """Each call of one world with the same call of the other: as often called before, in the same calls."""
+    """Pair each call of one world with the call of the other that has the same place in the tree of calls."""
     mates = dict(zip(_places(other), other, strict=True))
     return [(call, mates.get(place)) for call, place in zip(one, _places(one), strict=True)]
 
@@ -200,6 +203,8 @@ def _content(value: Any) -> bytes:
         return _content([(key, value[key]) for key in value])
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return _content([getattr(value, field.name, None) for field in dataclasses.fields(value)])
+    if isinstance(value, msgspec.Struct):
+        return _content(msgspec.structs.astuple(value))
     if type(value).__module__.startswith("pyarrow") and hasattr(value, "to_pylist"):
         return repr(value.to_pylist()).encode()
     return b""
