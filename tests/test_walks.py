@@ -1,13 +1,15 @@
 """`docs/evidence/walks.md` lists the files that one person's row passes through: real calls must agree with it.
 
-`python tests/test_walks.py` writes the lists and their numbers anew.
+`python tests/test_walks.py` writes the lists and their numbers anew; `python tests/test_walks.py HTTP` writes one walk.
 """
 
+import contextlib
 import itertools
 import os
 import re
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from privrl.service.writer import Writer
 from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = DOCS / "evidence" / "walks.md"
+PAGE, DESIGN = DOCS / "evidence" / "walks.md", DOCS / "design.md"
 ENV = tiny_world(horizon=3)
 BLOCK = 2
 LEARNER = privrl.UCBVI(ENV.rewards, 3, first_block=BLOCK, bonus=0.01)
@@ -59,11 +61,12 @@ def fit_table(folder: Path, patch: pytest.MonkeyPatch, evaluate: float | None = 
         os.utime(path, (0, 0))  # the time of writing is not part of the row
     schema = {name: name for name in columns} | {"horizon": 2, "num_states": 3, "num_actions": 2}
     schema |= {"rewards_at_end": True, "terminal": [2]}
+    number = itertools.count(100)
 
     def act(world: int) -> None:
         patch.chdir(folder / str(world))
         result = privrl.fit("stays.parquet", "auto", schema=schema, epsilon=1e4, delta=1e-5, evaluate=evaluate)
-        result.save("saved", overwrite=True)
+        result.save(f"saved {next(number)}")
 
     return act
 
@@ -133,12 +136,14 @@ def report_locally(folder: Path, patch: pytest.MonkeyPatch) -> Act:
     local = privrl.Local(epsilon=20.0)
 
     def act(world: int) -> object:
-        server = privrl.Server(LEARNER, local, num_users=2 * BLOCK, clock=lambda: 0.0)
-        for user in range(BLOCK):
-            client = privrl.Client(LEARNER, local)
-            report = client.report(USUAL if user or not world else REPORTED, server.broadcast())
-            server.absorb(report.to_bytes())
-        return server.broadcast()
+        with contextlib.ExitStack() as stack:
+            own = [stack.enter_context(ReleaseStore.in_memory()) for _ in range(BLOCK + 1)]
+            server = privrl.Server(LEARNER, local, num_users=2 * BLOCK, clock=lambda: 0.0, store=own[BLOCK])
+            for user in range(BLOCK):
+                client = privrl.Client(LEARNER, local, store=own[user])
+                report = client.report(USUAL if user or not world else REPORTED, server.broadcast())
+                server.absorb(report.to_bytes())
+            return server.broadcast()
 
     return act
 
@@ -162,8 +167,16 @@ LAST = {
 """A file near the end of each walk: a walk without it has lost the row."""
 
 
+IN_DESIGN = {"Table": "for a table and the recipe `auto`", "HTTP": "for an episode over HTTP"}
+"""The walks whose numbers `docs/design.md` states."""
+
+
 def numbers(walk: Walk) -> str:
     return f"{len(walk.files)} | {len(walk.steps_back)}"
+
+
+def statement(title: str, walk: Walk) -> str:
+    return f"{len(walk.files)} files with {len(walk.steps_back)} steps back {IN_DESIGN[title]}"
 
 
 def follow(title: str) -> Walk:
@@ -180,19 +193,24 @@ def test_the_page_lists_the_walk(title: str) -> None:
     assert section.split("\n\n", 1)[1].strip() == walk.to_markdown()
     assert f"| {title} | {numbers(walk)} |\n" in page
     assert LAST[title] in walk.files[-8:]
+    if title in IN_DESIGN:
+        assert statement(title, walk) in DESIGN.read_text().replace("\n", " ")
 
 
-def write_page() -> None:
-    page = PAGE.read_text()
-    for title in WALKS:
+def write_page(titles: Sequence[str]) -> None:
+    """Write the lists and numbers of some walks anew."""
+    for title in titles:
         walk = follow(title)
-        head, rest = page.split(f"\n### {title}\n")
+        head, rest = PAGE.read_text().split(f"\n### {title}\n")
         section, *others = rest.split("\n### ")
         text = section.split("\n\n", 1)[0] + "\n\n" + walk.to_markdown() + "\n"
         page = f"\n### {title}\n".join([head, "\n### ".join([text, *others])])
-        page = re.sub(rf"(?m)^\| {title} \| .*\|$", f"| {title} | {numbers(walk)} |", page)
-    PAGE.write_text(page)
+        PAGE.write_text(re.sub(rf"(?m)^\| {title} \| .*\|$", f"| {title} | {numbers(walk)} |", page))
+        if title in IN_DESIGN:
+            pattern = rf"\d+ files with \d+ steps(\s)back {IN_DESIGN[title]}"
+            new = statement(title, walk).replace("steps back", r"steps\g<1>back")
+            DESIGN.write_text(re.sub(pattern, new, DESIGN.read_text()))
 
 
 if __name__ == "__main__":
-    write_page()
+    write_page(sys.argv[1:] or list(WALKS))
