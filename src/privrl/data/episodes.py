@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Required, TypedDict, Unpack, final
+from typing import Required, TypedDict, Unpack, final
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
@@ -28,7 +28,7 @@ class Public(TypedDict, total=False):
     num_states: int | None
     num_actions: Required[int]
     features: Sequence[Measurement]
-    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None
+    units: Sequence[object] | Shaped[np.ndarray, " N"] | None
     max_episodes_per_unit: int
     reward_range: tuple[float, float]
     seed: int | None
@@ -77,12 +77,12 @@ class Episodes(AbstractDataset):
     @classmethod
     def from_arrays(
         cls,
-        states: Any,
-        actions: Any,
-        rewards: Any,
-        next_states: Any = None,
-        lengths: Any = None,
-        units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
+        states: object,
+        actions: object,
+        rewards: object,
+        next_states: object = None,
+        lengths: object = None,
+        units: Sequence[object] | Shaped[np.ndarray, " N"] | None = None,
         *,
         horizon: int,
         num_states: int | None = None,
@@ -172,7 +172,7 @@ def _check_shapes(arrays: dict[str, np.ndarray], dim: int, horizon: int) -> None
         )
 
 
-def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " N"]:
+def _checked_lengths(lengths: object, shape: tuple[int, ...]) -> Int[np.ndarray, " N"]:
     if lengths is None:
         return np.full(shape[0], shape[1], np.int64)
     length = np.asarray(lengths)
@@ -188,7 +188,7 @@ def _checked_lengths(lengths: Any, shape: tuple[int, ...]) -> Int[np.ndarray, " 
 
 
 def _numbered(
-    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None, num_episodes: int
+    units: Sequence[object] | Shaped[np.ndarray, " N"] | None, num_episodes: int
 ) -> tuple[Int[np.ndarray, " N"], tuple[bytes, ...] | None]:
     """Number the units 0, 1, ... in the order of their first appearance; return the owner of each episode and all
     ids."""

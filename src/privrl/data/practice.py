@@ -1,8 +1,7 @@
 """Public probabilities of current practice, from a table with one row per state and action."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -22,11 +21,15 @@ def read_practice(
         FileNotFoundError: if the file does not exist.
         ValueError: if a column is missing, an entry is out of range, or probabilities do not add up to 1.
     """
+    import pyarrow
     import pyarrow.csv
     import pyarrow.parquet
 
     path = Path(path)
-    readers: dict[str, Any] = {".parquet": pyarrow.parquet.read_table, ".csv": pyarrow.csv.read_csv}
+    readers: dict[str, Callable[[Path], pyarrow.Table]] = {
+        ".parquet": pyarrow.parquet.read_table,
+        ".csv": pyarrow.csv.read_csv,
+    }
     if path.suffix not in readers:
         raise ValueError(f"`{path}` must end in .parquet or .csv. Give a table of state, action and probability.")
     if not path.is_file():

@@ -2,10 +2,10 @@
 
 import hmac
 from collections.abc import Callable
-from typing import Any, final
+from typing import final
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from privrl.data.schema.guard import redact_errors
 from privrl.privacy.functions.paths import mesh_points
@@ -24,7 +24,7 @@ class RewardFunction:
 
     values: Float[np.ndarray, " n"]
 
-    def __init__(self, values: Any) -> None:
+    def __init__(self, values: object) -> None:
         """Store `values` at the n = 2^depth + 1 points of `privrl.privacy.functions.paths.mesh_points(depth)`.
 
         Raises:
@@ -47,7 +47,7 @@ class RewardFunction:
         self.values = given
 
     @classmethod
-    def from_function(cls, function: Callable[[Any], Any], *, depth: int = 7) -> "RewardFunction":
+    def from_function(cls, function: Callable[[Float[Array, " n"]], object], *, depth: int = 7) -> "RewardFunction":
         """Evaluate a function of arrays of places on the mesh."""
         return cls(function(mesh_points(depth)))
 

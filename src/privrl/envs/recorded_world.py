@@ -2,11 +2,10 @@
 
 import abc
 from collections.abc import Hashable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from privrl.envs.base import Env, most_frequent
 from privrl.mdp.features import OneHotFeatures
@@ -49,7 +48,7 @@ class AbstractRecorded(eqx.Module):
         """How often practice takes each action in each recorded state, the most that a table can reveal about it."""
 
     @abc.abstractmethod
-    def behaviour_policy(self) -> Any:
+    def behaviour_policy(self) -> PyTree:
         """Practice itself, which sees more than the recorded state; for `sample` and `value`."""
 
     @property
@@ -58,11 +57,11 @@ class AbstractRecorded(eqx.Module):
         """The value of a known policy that sees more than the recorded state."""
 
     @abc.abstractmethod
-    def value(self, policy: Any) -> Float[Array, ""]:
+    def value(self, policy: PyTree) -> Float[Array, ""]:
         """The expected return of a policy on recorded states, or of practice."""
 
     @abc.abstractmethod
-    def sample(self, policy: Any, episodes: int, key: AnyKey) -> Trajectory:
+    def sample(self, policy: PyTree, episodes: int, key: AnyKey) -> Trajectory:
         """Recorded episodes of `episodes` people."""
 
     def _every_step(self, probabilities: Float[Array, "S A"]) -> TabularPolicy:

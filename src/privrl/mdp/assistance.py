@@ -93,12 +93,12 @@ class AbstractAssisted(AbstractPolicy):
         """The position of b* in `support`; -1 outside the world."""
 
     @abc.abstractmethod
-    def check(self, observations: Any) -> Array:
+    def check(self, observations: object) -> Array:
         """Convert observations from outside for `decisions`; raises `ValueError` if they do not belong to this
         world."""
 
     @abc.abstractmethod
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain JSON, from which the same policy can be read again."""
 
     def decisions(self, observations: Array) -> Decisions:
@@ -150,7 +150,7 @@ class AbstractAssisted(AbstractPolicy):
         w = jnp.clip(w, 0.0, self.bound)
         return w, jnp.minimum(untouched, w)
 
-    def __call__(self, observations: Any) -> Int[np.ndarray, "*n"]:
+    def __call__(self, observations: object) -> Int[np.ndarray, "*n"]:
         """The advice at these observations, or -1 to leave the decision to the clinician."""
         advice, alpha, _, _ = _decided(self, self.check(observations))
         return np.where(np.asarray(alpha) > 0, np.asarray(advice), LEAVE)
@@ -170,7 +170,7 @@ class AssistedEpisode:
         self._at: tuple[float, ...] | None = None
         self.weight = 1.0
 
-    def advise(self, observation: Any) -> int:
+    def advise(self, observation: object) -> int:
         """The action to take, or -1 to leave the decision to the clinician."""
         self._at = tuple(float(x) for x in _decided(self._policy, self._policy.check(observation)))
         drawn = self._generator.random() < self._at[1]

@@ -52,13 +52,13 @@ class AssistedPolicy(AbstractAssisted):
         inside = (observations >= 0) & (observations < self.advice.shape[0])
         return jnp.where(inside, observations, -1)
 
-    def check(self, observations: Int[ArrayLike, "*n"]) -> Int[Array, "*n"]:
+    def check(self, observations: object) -> Int[Array, "*n"]:
         states, S = np.asarray(observations), len(self.advice)
         if states.dtype.kind not in "iu" or np.any((states < 0) | (states >= S)):
             raise ValueError(f"`observations` must be whole numbers in [0, {S}), each a state of the world.")
         return jnp.asarray(states, int)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         tables = {"advice": np.asarray(self.advice).tolist(), "support": np.asarray(self.support).tolist()}
         return {**tables, "max_ratio": to_json_number(self.max_ratio), "max_weight": to_json_number(self.max_weight)}
 

@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int
+from jaxtyping import Array, Float, Int
 
 from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, to_json_number
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
@@ -64,14 +64,14 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         column = jnp.searchsorted(jnp.asarray(VALUE_EDGES), self.value_feature.of(observations), side="right")
         return row * (len(VALUE_EDGES) + 1) + column
 
-    def check(self, observations: Float[ArrayLike, "*n D"] | Mapping[str, Any]) -> Float[Array, "*n D"]:
+    def check(self, observations: object) -> Float[Array, "*n D"]:
         return jnp.asarray(self.advice.rows(observations))
 
     @property
     def entries(self) -> int:
         return self.advice.features.dim + self.advice.num_actions
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The whole policy as JSON; `ExportedPolicy` runs it without JAX."""
         assistance = {
             "values": np.asarray(self.values).tolist(),

@@ -65,14 +65,14 @@ class MeasuredPolicy(AbstractPolicy):
         """The actions at these observations; works inside compiled code."""
         return self.scores(observation).argmax(axis=-1)
 
-    def __call__(self, observation: Float[ArrayLike, " D"] | Mapping[str, Any]) -> int:
+    def __call__(self, observation: Float[ArrayLike, " D"] | Mapping[str, object]) -> int:
         """The action for one observation, in the form that `rows` takes."""
         row = self.rows(observation)
         if row.ndim != 1:
             raise ValueError(f"`observation` has shape {row.shape}; give one row, or use `choose` for several.")
         return int(np.asarray(self.scores(row)).argmax())
 
-    def rows(self, observation: Float[ArrayLike, "*batch D"] | Mapping[str, Any]) -> Float[np.ndarray, "*batch D"]:
+    def rows(self, observation: object) -> Float[np.ndarray, "*batch D"]:
         """Convert observations from outside: numbers in the order of `columns`, or a mapping of names to values.
 
         In a mapping, a category is given by its text, and an entry that is left out or `None` is missing.
@@ -87,7 +87,7 @@ class MeasuredPolicy(AbstractPolicy):
             )
         return row
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The whole policy as JSON, with the features listed; `ExportedPolicy` runs it without JAX."""
         names = [column.name for _, column in numeric_columns(self.columns)]
         phi = self.features

@@ -9,12 +9,11 @@ stage: the scan closes over it, so its kernel is never copied H times.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from privrl.mdp.types import TabularMDP, TabularPolicy
 
@@ -23,23 +22,23 @@ Stage = tuple[Float[Array, "S A S"], Float[Array, "S A"]]
 
 def scan_stages(
     mdp: TabularMDP,
-    body: Callable[[Any, Any, Stage], tuple[Any, Any]],
-    carry: Any,
-    inputs: Any,
+    body: Callable[[PyTree, PyTree, Stage], tuple[PyTree, PyTree]],
+    carry: PyTree,
+    inputs: PyTree,
     *,
     reverse: bool = False,
-) -> tuple[Any, Any]:
+) -> tuple[PyTree, PyTree]:
     """`lax.scan` over the H stages; each step receives its own (transition, reward), whatever the number of stages
     G."""
     if mdp.transition.shape[0] == 1:
         stage = (mdp.transition[0], mdp.reward[0])
 
-        def stationary(carry: Any, x: Any) -> tuple[Any, Any]:
+        def stationary(carry: PyTree, x: PyTree) -> tuple[PyTree, PyTree]:
             return body(carry, x, stage)
 
         return jax.lax.scan(stationary, carry, inputs, length=mdp.horizon, reverse=reverse)
 
-    def staged(carry: Any, xs: Any) -> tuple[Any, Any]:
+    def staged(carry: PyTree, xs: PyTree) -> tuple[PyTree, PyTree]:
         x, stage = xs
         return body(carry, x, stage)
 
@@ -47,11 +46,11 @@ def scan_stages(
 
 
 def _backward(
-    mdp: TabularMDP, inputs: Any, choose: Callable[[Any, Array], Array]
+    mdp: TabularMDP, inputs: PyTree, choose: Callable[[PyTree, Array], Array]
 ) -> tuple[Float[Array, "H_plus_1 S"], Float[Array, "H S A"]]:
     """Backward induction: V `[H+1, S]` (last row zero) and Q `[H, S, A]`, with V_h = choose(inputs_h, Q_h)."""
 
-    def body(V: Array, x: Any, stage: Stage) -> tuple[Array, tuple[Array, Array]]:
+    def body(V: Array, x: PyTree, stage: Stage) -> tuple[Array, tuple[Array, Array]]:
         P, r = stage
         Q = r + jnp.matmul(P, V, precision="highest")
         V = choose(x, Q)

@@ -19,7 +19,7 @@ class Columns(NamedTuple):
     length: int
 
 
-def columns_of_steps(steps: Any, horizon: int) -> Columns:
+def columns_of_steps(steps: object, horizon: int) -> Columns:
     """The columns of an episode that is given step by step, padded to the horizon.
 
     An error names the step and the entry, never the value.

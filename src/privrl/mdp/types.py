@@ -1,13 +1,12 @@
 """Trajectories, transitions, finite worlds and policies, as pytrees. Batch axes go in front."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from privrl.contracts.policy import AbstractPolicy
 from privrl.mdp.measurements import NOT_RECORDED
@@ -44,7 +43,7 @@ class Trajectory(eqx.Module):
         return cls(states, zeros, np.zeros(horizon), after, np.zeros((), int))
 
     @classmethod
-    def from_steps(cls, steps: Sequence[Mapping[str, Any]], *, horizon: int) -> "Trajectory":
+    def from_steps(cls, steps: Sequence[Mapping[str, object]], *, horizon: int) -> "Trajectory":
         """Build an episode of numbered states from JSON, one object for each step.
 
         A step may have a `next_state`; otherwise it is the state of the step after. Errors name the step and the entry,
@@ -158,7 +157,7 @@ class RecordForm:
     person, and no message may quote it: errors of the libraries below do both.
     """
 
-    def __init__(self, blank: Any) -> None:
+    def __init__(self, blank: PyTree) -> None:
         leaves, self._structure = jax.tree.flatten(blank)
         self.name = type(blank).__name__
         self._wanted = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves]
@@ -168,7 +167,7 @@ class RecordForm:
         """The shapes of the parts."""
         return [shape for shape, _ in self._wanted]
 
-    def leaves(self, record: Any) -> list[np.ndarray] | None:
+    def leaves(self, record: object) -> list[np.ndarray] | None:
         """The arrays of a record, or `None` if its parts, shapes or kinds differ."""
         try:
             leaves, structure = jax.tree.flatten(record)
@@ -181,12 +180,12 @@ class RecordForm:
         except Exception:  # an object from outside may raise anything when it is read
             return None
 
-    def read(self, record: Any) -> Any | None:
+    def read(self, record: object) -> PyTree | None:
         """The record with its arrays converted, or `None` if it has another form."""
         leaves = self.leaves(record)
         return None if leaves is None else jax.tree.unflatten(self._structure, leaves)
 
-    def stack(self, records: Sequence[list[np.ndarray]]) -> Any:
+    def stack(self, records: Sequence[list[np.ndarray]]) -> PyTree:
         """Stack the `leaves` of several records along a batch axis."""
         return jax.tree.unflatten(self._structure, [np.stack(column) for column in zip(*records, strict=True)])
 

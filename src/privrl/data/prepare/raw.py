@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from privrl.data.schema.table_schema import Place, TableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv
+
+_Read = TypeVar("_Read")
 
 Use = Literal["id", "time", "number", "value", "text", "end", "name"]
 """The use of a raw column: an id, a time, a number, a value of any type to copy, text to copy, whether or when an
@@ -148,13 +151,13 @@ class RawTable:
             )
 
     @property
-    def _reading(self) -> Any:
+    def _reading(self) -> "csv.ReadOptions":
         from pyarrow import csv
 
         return csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
 
     @property
-    def _parsers(self) -> dict[str, Any]:
+    def _parsers(self) -> dict[str, list[object]]:
         from pyarrow import csv
 
         return {} if self.time_format is None else {"timestamp_parsers": [self.time_format, csv.ISO8601]}
@@ -168,7 +171,7 @@ class RawTable:
         with redact_errors(problem, remedy), csv.open_csv(self.path, self._reading) as reader:
             return reader.schema.names
 
-    def _next(self, read: Callable[[], Any], names: list[str]) -> Any:
+    def _next(self, read: Callable[[], _Read], names: list[str]) -> _Read:
         """The result of `read`. Of an error of pyarrow only the column and the row are kept, which come before the
         quoted cell."""
         where = None
@@ -220,7 +223,7 @@ def refuse_infinite(values: "pa.Array", name: str, place: Place) -> None:
     refuse(bad, name, place, "is infinite", "Leave the cell empty if nothing was measured.")
 
 
-def _next_batch(reader: Any) -> Any:
+def _next_batch(reader: "csv.CSVStreamingReader") -> "pa.RecordBatch | None":
     try:
         return reader.read_next_batch()
     except StopIteration:

@@ -7,7 +7,7 @@ value, that of an earlier window of the same episode is carried forward, by at m
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -160,21 +160,25 @@ def _chosen_rows(given: Bool[np.ndarray, " R"], how: Aggregation, windows: Windo
     return np.where(row < len(given), row, -1)
 
 
-def _mean(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+_Missing = Bool[np.ndarray, " R"]
+_Counts = Int[np.ndarray, " G"]
+
+
+def _mean(x: Float[np.ndarray, " R"], missing: _Missing, count: _Counts, groups: _Counts) -> Float[np.ndarray, " G"]:
     return np.add.reduceat(np.where(missing, 0.0, x), groups) / np.maximum(count, 1)
 
 
-def _sum(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+def _sum(x: Float[np.ndarray, " R"], missing: _Missing, count: _Counts, groups: _Counts) -> Float[np.ndarray, " G"]:
     del count
     return np.add.reduceat(np.where(missing, 0.0, x), groups)
 
 
-def _max(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+def _max(x: Float[np.ndarray, " R"], missing: _Missing, count: _Counts, groups: _Counts) -> Float[np.ndarray, " G"]:
     del missing, count
     return np.fmax.reduceat(x, groups)
 
 
-def _min(x: Float[np.ndarray, " R"], missing: Any, count: Any, groups: Any) -> Float[np.ndarray, " G"]:
+def _min(x: Float[np.ndarray, " R"], missing: _Missing, count: _Counts, groups: _Counts) -> Float[np.ndarray, " G"]:
     del missing, count
     return np.fmin.reduceat(x, groups)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from privrl.data.schema.table_schema import Place, Schema, TableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 Piece = tuple[int, int, int]
@@ -167,7 +168,7 @@ def folder_columns(files: tuple[Path, ...], schema: Schema) -> FolderColumns:
     return FolderColumns(files, {column: folder_type(part) for part, column in reversed(schema.columns.items())})
 
 
-def open_parquet(path: Path) -> Any:
+def open_parquet(path: Path) -> "pq.ParquetFile":
     """Open a Parquet file so that only a small part of it is in memory at a time."""
     import pyarrow.parquet as pq
 
@@ -178,7 +179,7 @@ def open_parquet(path: Path) -> Any:
 
 
 def read_batches(
-    file: Any, batch_rows: int, columns: list[str], name: str, groups: Sequence[int] | None = None
+    file: "pq.ParquetFile", batch_rows: int, columns: list[str], name: str, groups: Sequence[int] | None = None
 ) -> Iterator["pa.RecordBatch"]:
     """Yield the record batches with rows of an open file, or of some of its row groups.
 

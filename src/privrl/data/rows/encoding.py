@@ -13,7 +13,6 @@ action.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -34,9 +33,9 @@ class RowFormat:
     dim: int
 
     @property
-    def row(self) -> np.dtype[Any]:
+    def row(self) -> np.dtype:
         """The NumPy type of one row in bytes."""
-        state: tuple[Any, ...] = ("<i4",) if self.dim == 0 else ("<f8", (self.dim,))
+        state: tuple[object, ...] = ("<i4",) if self.dim == 0 else ("<f8", (self.dim,))
         after = [("next", *state)] if self.dim == 0 or self.next_states else []
         return np.dtype(
             [("step", "<i8"), ("state", *state), ("action", "<i4"), ("reward", "<f8"), *after, ("ended", "u1")]

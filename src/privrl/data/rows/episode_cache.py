@@ -13,11 +13,11 @@ import tempfile
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
-from privrl.data.rows.transitions import Block, not_recorded
+from privrl.data.rows.transitions import Block, Index, not_recorded
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import NOT_RECORDED
@@ -32,6 +32,7 @@ _NO_ROOM = (
     "Set `TMPDIR` to a folder with room for 16 bytes per row (more for measurements), or give a larger `in_memory`."
 )
 _Place = tuple[int, np.dtype, tuple[int, ...]]  # an array in the scratch file: first byte, type and shape
+_Written = tuple[int, int, list[list[_Place]]]  # a chunk in the scratch file: first, count and rectangles
 _WHOLE_TYPES = (np.int8, np.int16, np.int32)
 
 
@@ -85,7 +86,7 @@ class Rectangle:
     def nbytes(self) -> int:
         return sum(array.nbytes for array in self.arrays)
 
-    def take(self, rows: Any) -> "Rectangle":
+    def take(self, rows: Index) -> "Rectangle":
         """Some of the episodes, by any index of an array."""
         return Rectangle(*(array[rows] for array in self.arrays))
 
@@ -173,7 +174,7 @@ class EpisodeCache:
     def __init__(self, bounds: Bounds, limit: int = MAX_MEMORY_BYTES) -> None:
         self._bounds, self._limit = bounds, limit
         self._waiting: list[Block] = []
-        self._chunks: list[Any] = []
+        self._chunks: list[Chunk | _Written] = []
         self._file: IO[bytes] | None = None
         self._first = self._bytes = 0
 
@@ -192,7 +193,7 @@ class EpisodeCache:
     def __iter__(self) -> Iterator[Chunk]:
         self._cut()
         for one in self._chunks:
-            yield one if self._file is None else self._read(*one)
+            yield one if isinstance(one, Chunk) else self._read(*one)
 
     def _cut(self) -> None:
         """Turn the waiting blocks into a chunk."""
@@ -205,10 +206,10 @@ class EpisodeCache:
             with redact_errors("The scratch file cannot be created", _NO_ROOM):
                 self._file = tempfile.TemporaryFile(prefix="privrl-")  # noqa: SIM115 it lives as long as this object
             weakref.finalize(self, self._file.close)
-            self._chunks = [self._written(one) for one in self._chunks]
+            self._chunks = [self._written(one) if isinstance(one, Chunk) else one for one in self._chunks]
         self._chunks.append(chunk if self._file is None else self._written(chunk))
 
-    def _written(self, chunk: Chunk) -> tuple[int, int, list[list[_Place]]]:
+    def _written(self, chunk: Chunk) -> _Written:
         places = [[self._put(array) for array in rectangle.arrays] for rectangle in chunk.rectangles]
         return chunk.first, chunk.count, places
 
@@ -222,7 +223,7 @@ class EpisodeCache:
     def _read(self, first: int, count: int, places: list[list[_Place]]) -> Chunk:
         return Chunk(first, count, tuple(Rectangle(*(self._array(*place) for place in one)) for one in places))
 
-    def _array(self, begin: int, dtype: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
+    def _array(self, begin: int, dtype: np.dtype, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
         assert self._file is not None
         self._file.seek(begin)
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize

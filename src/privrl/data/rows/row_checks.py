@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -84,8 +84,8 @@ class RowChecker:
         self._table, self._schema, self._bounds, self._salt = table, table.schema, bounds, salt
         self._grouped, self._refuse = grouped, refuse
         self._units, self._episodes = Fingerprints(), Fingerprints()
-        self._unit: Any = None
-        self._episode: Any = None
+        self._unit: object = None
+        self._episode: object = None
         self._num_units = 0
         self._step, self._position, self._ended = 0, -1, False
 
@@ -196,7 +196,7 @@ class RowChecker:
         if not len(units) and not len(episodes):
             return
         # A fingerprint occurred twice, by chance or because an id did. Compare the ids themselves for those few.
-        known: set[Any] = set()
+        known: set[tuple[object, ...]] = set()
         self._unit = self._episode = None
         parts = [part for part in ("unit", "episode") if part in self._schema.columns]
         for batch, place in self._table.batches(parts):
@@ -213,7 +213,7 @@ class RowChecker:
                 _refuse_known("an episode", both, known, self._schema.episode, place(int(starts[i])))
 
 
-def _refuse_known(what: str, ids: tuple[Any, ...], known: set[Any], column: str, place: str) -> None:
+def _refuse_known(what: str, ids: tuple[object, ...], known: set[tuple[object, ...]], column: str, place: str) -> None:
     if ids in known:
         raise TableError(
             f"Column `{column}`: at {place}, {what} appears again after another one. Its rows must be together. {_SORT}"

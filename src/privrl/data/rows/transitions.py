@@ -4,7 +4,7 @@ import abc
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from privrl.mdp.types import Transitions
 
 _PENDING = 2**15  # new transitions that wait, at least, before they are merged
+
+
+Index = slice | Shaped[np.ndarray, "..."]
+"""Any index of an array: a slice, numbers or marks."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,7 +44,7 @@ class Block:
         """The columns that have one entry per row."""
         return self.states, self.actions, self.rewards, self.next_states
 
-    def take(self, episodes: Any, rows: Any) -> "Block":
+    def take(self, episodes: Index, rows: Index) -> "Block":
         """Select these episodes and their rows, by any index of an array."""
         return Block(self.unit[episodes], self.lengths[episodes], *(column[rows] for column in self.columns))
 

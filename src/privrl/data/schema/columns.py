@@ -4,7 +4,7 @@ An error names the column and the row, never the value in the cell.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from privrl.shapes import Bool, Float, Int, Shaped, UInt64
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_Values = TypeVar("_Values")
 _IDS = {"unit", "episode", "name"}
 
 
@@ -111,8 +112,8 @@ def decode_sortable(values: "pa.Array") -> "pa.Array":
 
 
 def read_column(
-    batch: "pa.RecordBatch", column: str, place: Place, convert: Callable[["pa.Array"], Any]
-) -> tuple[Any, Bool[np.ndarray, " N"]]:
+    batch: "pa.RecordBatch", column: str, place: Place, convert: Callable[["pa.Array"], _Values]
+) -> tuple[_Values, Bool[np.ndarray, " N"]]:
     """The converted values of a column, and a mask of its nulls."""
     import pyarrow.compute as pc
 
@@ -186,7 +187,7 @@ def canonical_ids(ids: "pa.Array") -> list[bytes]:
     return text.to_pylist()
 
 
-def find_changes(ids: "pa.Array", previous: Any) -> Bool[np.ndarray, " N"]:
+def find_changes(ids: "pa.Array", previous: object) -> Bool[np.ndarray, " N"]:
     """Mark the ids that differ from the id one row above; `previous` is the last id of the rows before (`None` at
     first)."""
     import pyarrow.compute as pc

@@ -97,7 +97,7 @@ def read_schema_file(path: str | Path) -> dict[str, Any]:
     return parse_schema(found, f"`{path}`")
 
 
-def parse_schema(schema: Mapping[str, Any], what: str) -> dict[str, Any]:
+def parse_schema(schema: Mapping[str, object], what: str) -> dict[str, Any]:
     """The options of a table that a schema holds, by their names with underscores; `what` is the schema in errors."""
     words: dict[str, Any] = {}
     for key, value in schema.items():
@@ -112,38 +112,38 @@ def parse_schema(schema: Mapping[str, Any], what: str) -> dict[str, Any]:
     return words
 
 
-def _text(value: Any, what: str) -> str:
+def _text(value: object, what: str) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{what} must be the name of a column, in quotes.")
     return value
 
 
-def _texts(value: Any, what: str) -> list[str]:
+def _texts(value: object, what: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f'{what} must be text in quotes, or a list of texts such as ["a", "b"].')
     return list(texts)
 
 
-def _count(value: Any, what: str) -> int:
+def _count(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{what} must be a whole number.")
     return value
 
 
-def _counts(value: Any, what: str) -> list[int]:
+def _counts(value: object, what: str) -> list[int]:
     if not isinstance(value, list | tuple):
         raise ValueError(f"{what} must be a list of whole numbers such as [7, 8].")
     return [_count(entry, what) for entry in value]
 
 
-def _truth(value: Any, what: str) -> bool:
+def _truth(value: object, what: str) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{what} must be true or false, without quotes.")
     return value
 
 
-_KINDS: dict[Callable[[Any, str], Any], tuple[str, ...]] = {
+_KINDS: dict[Callable[[object, str], object], tuple[str, ...]] = {
     _text: _NAMES,
     _count: _COUNTS,
     _texts: _LISTS,

@@ -11,7 +11,7 @@ from privrl.data.sources.observed_episodes import Recorder
 
 def from_gymnasium(
     env: Any,
-    policy: Callable[[Any], Any] | None = None,
+    policy: Callable[[Any], object] | None = None,
     *,
     episodes: int,
     horizon: int,
@@ -36,8 +36,8 @@ def from_gymnasium(
     for k in range(episodes):
         observation, _ = env.reset(seed=env_seed if k == 0 else None)
         seen, ended = [observation], False
-        done: list[Any] = []
-        paid: list[Any] = []
+        done: list[object] = []
+        paid: list[object] = []
         while len(done) < horizon and not ended:
             action = int(rng.integers(count)) + first if policy is None else policy(observation)
             observation, reward, ended, truncated, _ = env.step(action)

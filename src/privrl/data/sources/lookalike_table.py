@@ -8,13 +8,13 @@ the width of intervals can be tried before any budget is spent. The values mean 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privrl.data.schema.table_schema import Bounds, Schema
 from privrl.mdp.measurements import BinnedAction, Category, Measurement
-from privrl.shapes import Float, Int
+from privrl.shapes import Bool, Float, Int
 from privrl.writing import whole_file
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class _World:
         episode, step = np.nonzero(held)
         last = step == length[episode] - 1
         x, after = hidden[:, :-1][held], hidden[:, 1:][held]
-        columns: dict[str, Any] = {schema.unit: owner[episode]}
+        columns: dict[str, object] = {schema.unit: owner[episode]}
         if schema.episode is not None:
             columns[schema.episode] = number[episode]
         columns[schema.step] = step
@@ -113,31 +113,39 @@ class _World:
             actions.append(a)
         return np.stack(lived, axis=1), np.stack(actions, axis=1)
 
-    def _states(self, x: Any, after: Any, last: Any, rng: np.random.Generator) -> dict[str, Any]:
+    def _states(
+        self,
+        x: Float[np.ndarray, "R D"],
+        after: Float[np.ndarray, "R D"],
+        last: Bool[np.ndarray, " R"],
+        rng: np.random.Generator,
+    ) -> dict[str, object]:
         import pyarrow as pa
 
         if self.schema.state is None:
             return {f.name: _measured(f, x[:, j], rng) for j, f in enumerate(self.bounds.features)}
         S = self.bounds.known("num_states")
 
-        def numbered(h: Any) -> Any:
+        def numbered(h: Float[np.ndarray, "R D"]) -> Int[np.ndarray, " R"]:
             return np.minimum((_share(h[:, 0]) * S).astype(np.int64), S - 1)
 
-        columns = {self.schema.state: numbered(x)}
+        columns: dict[str, object] = {self.schema.state: numbered(x)}
         if self.schema.next_state is not None:
             columns[self.schema.next_state] = pa.array(numbered(after), mask=last)
         return columns
 
-    def _actions(self, actions: Int[np.ndarray, " R"], rng: np.random.Generator) -> dict[str, Any]:
+    def _actions(self, actions: Int[np.ndarray, " R"], rng: np.random.Generator) -> dict[str, object]:
         if self.schema.action is not None:
             return {self.schema.action: actions}
-        columns = {}
+        columns: dict[str, object] = {}
         for dose in reversed(self.schema.doses):
             actions, part = np.divmod(actions, dose.num_actions)
             columns[dose.name] = _dosed(dose, part, rng)
         return columns
 
-    def _rewards(self, after: Any, last: Any, rng: np.random.Generator) -> Float[np.ndarray, " R"]:
+    def _rewards(
+        self, after: Float[np.ndarray, "R D"], last: Bool[np.ndarray, " R"], rng: np.random.Generator
+    ) -> Float[np.ndarray, " R"]:
         good = np.exp(-(after[:, 0] ** 2))
         low, high = self.bounds.reward_range
         paid = (rng.random(len(good)) < good) & last if self.rewards_at_end else good

@@ -1,5 +1,6 @@
 """Collect episodes of T actions and T + 1 observations, with spaces as Gymnasium defines them, in arrays."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -42,7 +43,7 @@ class Recorder:
         lengths, ended = np.zeros(count, np.int64), np.zeros(count, bool)
         return cls(states, actions, rewards, lengths, ended, (first_state, first_action), public)
 
-    def add(self, k: int, observations: Any, actions: Any, rewards: Any, ended: bool) -> None:
+    def add(self, k: int, observations: object, actions: object, rewards: object, ended: bool) -> None:
         """Store episode k."""
         with redact_errors(f"Episode {k} has rewards that are not numbers"):
             paid = np.asarray(rewards, float).reshape(-1)
@@ -72,7 +73,7 @@ class Recorder:
         return Episodes.from_arrays(*arrays, horizon=horizon, **self.public)
 
 
-def _discrete(space: Any) -> bool:
+def _discrete(space: object) -> bool:
     return isinstance(getattr(space, "n", None), int | np.integer) and hasattr(space, "start")
 
 
@@ -86,7 +87,7 @@ def _first_action(space: Any, what: str) -> int:
     return int(space.start)
 
 
-def _columns_of(space: Any, features: Any, what: str) -> tuple[Measurement, ...]:
+def _columns_of(space: Any, features: Sequence[Measurement], what: str) -> tuple[Measurement, ...]:
     """The declared columns, one per entry of an observation; by default, the bounds of the space."""
     if not all(hasattr(space, name) for name in ("low", "high", "shape")):
         raise TableError(
@@ -111,7 +112,7 @@ def _columns_of(space: Any, features: Any, what: str) -> tuple[Measurement, ...]
     return tuple(Feature(f"x{j}", float(a), float(b)) for j, (a, b) in enumerate(zip(low, high, strict=True)))
 
 
-def _shaped(values: Any, shape: tuple[int, ...], name: str, k: int) -> np.ndarray:
+def _shaped(values: object, shape: tuple[int, ...], name: str, k: int) -> np.ndarray:
     """One entry per step; some writers store a number as an array of one."""
     with redact_errors(f"The `{name}` of episode {k} cannot be converted to an array", "Collect the episodes again."):
         array = np.asarray(values)

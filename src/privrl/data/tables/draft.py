@@ -2,13 +2,16 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from privrl.data.rows.files import parquet_files
 from privrl.data.schema.columns import check_type
 from privrl.data.schema.declaration import FILL_IN
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _HINTS: dict[str, tuple[str, ...]] = {
     "unit": ("patient_id", "subject_id", "person_id", "user_id", "unit_id", "patient", "subject", "person", "user"),
@@ -65,7 +68,7 @@ def _first(names: tuple[str, ...], present: Iterable[str]) -> str | None:
     return next((lower[name] for name in names if name in lower), None)
 
 
-def _holds(dtype: Any, part: str, column: str) -> bool:
+def _holds(dtype: "pa.DataType", part: str, column: str) -> bool:
     try:
         check_type(dtype, part, column, "")
     except TableError:

@@ -6,6 +6,7 @@ types of columns, the cells of each column on its own, and the order of rows.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ORDER = ("unit", "episode", "step", "terminated")
-_Read = Callable[["pa.RecordBatch", Place], Any]
+_Read = Callable[["pa.RecordBatch", Place], object]
 
 
 def find_faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
@@ -79,13 +80,13 @@ class _Found:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
         if isinstance(error, TableError):
             self.add(error)
         return isinstance(error, TableError)
 
 
-def _look_at_types(files: tuple[Any, ...], number: int, schema: Schema, found: _Found) -> None:
+def _look_at_types(files: tuple[Path, ...], number: int, schema: Schema, found: _Found) -> None:
     name = describe_file(files, number)
     with found, open_parquet(files[number]) as file:
         with redact_errors(f"The names and types of the columns of {name} cannot be read"):

@@ -7,7 +7,7 @@ the one being read), and 4 bytes per unit and per episode to notice an id that a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class ParquetEpisodes(AbstractDataset):
     in_memory: int = field(default=MAX_MEMORY_BYTES, repr=False)
     _passed: list[tuple[Summary, EpisodeCache]] = field(default_factory=list, init=False, repr=False)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave out the results of a pass, so that another process checks for itself and no row is sent."""
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"_passed": []}
 

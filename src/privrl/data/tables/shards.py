@@ -48,7 +48,7 @@ class Shard:
         self.data = data
         self._groups: dict[Group, AbstractDataset] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"data": replace(self.data), "_groups": {}}  # the state before the first pass
 
     @property
@@ -244,7 +244,7 @@ def _parted(table: Table, one: tuple[int, int], other: tuple[int, int]) -> bool:
     return _edge(table, one, last=True) != _edge(table, other, last=False)
 
 
-def _edge(table: Table, group: tuple[int, int], *, last: bool) -> Any:
+def _edge(table: Table, group: tuple[int, int], *, last: bool) -> object:
     """The last or the first id of a row group."""
     found = None
     for batch, place in table.select(((group[0], group[1], group[1] + 1),)).batches(["unit"]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -24,7 +24,7 @@ _ONE_TYPE = "Give all ids as whole numbers, or all ids as text."
 def write_parquet(
     path: str | Path,
     data: Trajectory | Iterable[Trajectory] | AbstractDataset,
-    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None = None,
+    units: Sequence[object] | Shaped[np.ndarray, " N"] | None = None,
     *,
     features: Sequence[Measurement] = (),
     rows_per_group: int = 65_536,
@@ -71,7 +71,7 @@ def write_parquet(
 
 def _blocks(
     data: Trajectory | Iterable[Trajectory] | AbstractDataset,
-    units: Sequence[Any] | Shaped[np.ndarray, " N"] | None,
+    units: Sequence[object] | Shaped[np.ndarray, " N"] | None,
 ) -> Iterator[tuple[Block, int, "pa.Array | None"]]:
     """Blocks with the horizon and, if units have names, the name of each unit number."""
     if units is not None and not isinstance(data, Trajectory):
@@ -95,7 +95,7 @@ def _blocks(
 
 
 def _numbered(
-    units: Sequence[Any] | Shaped[np.ndarray, " N"],
+    units: Sequence[object] | Shaped[np.ndarray, " N"],
 ) -> tuple["pa.Array", Int[np.ndarray, " N"]]:
     """The distinct ids in order, and the number of each unit's id among them.
 
@@ -127,7 +127,7 @@ def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
 
 def _columns(
     block: Block, horizon: int, names: "pa.Array | None", first_episode: int, features: Sequence[Measurement]
-) -> dict[str, Any]:
+) -> dict[str, object]:
     import pyarrow as pa
 
     unit = np.repeat(block.unit, block.lengths)
@@ -143,7 +143,7 @@ def _columns(
     return who | {"state": block.states} | did | {"next_state": after, "terminated": short}
 
 
-def _measured(states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], taken: set[str]) -> dict[str, Any]:
+def _measured(states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], taken: set[str]) -> dict[str, object]:
     """A column for each entry of the vectors: numbers, or the texts of a category."""
     import pyarrow as pa
 
@@ -151,7 +151,7 @@ def _measured(states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement]
         raise ValueError(
             f"`features` declares {len(features)} columns for vectors of {states.shape[1]} entries. Give one per entry."
         )
-    columns: dict[str, Any] = {}
+    columns: dict[str, object] = {}
     for feature, values in zip(features, states.T, strict=True):
         if feature.name in taken | {"terminated"}:
             raise ValueError(f"The feature `{feature.name}` has the name of another column of the table. Rename it.")

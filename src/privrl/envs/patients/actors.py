@@ -2,16 +2,15 @@
 
 import abc
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.measured_policy import MeasuredPolicy
 
-Actor = Callable[[Int[Array, ""], Any, Float[Array, " D"], Float[Array, " uniforms"]], Int[Array, ""]]
+Actor = Callable[[Int[Array, ""], PyTree, Float[Array, " D"], Float[Array, " uniforms"]], Int[Array, ""]]
 """(step, the person's full state, the observation, two uniform numbers) -> action."""
 
 
@@ -19,18 +18,18 @@ class AbstractActor(eqx.Module):
     """An actor with a memory that persists from decision to decision."""
 
     @abc.abstractmethod
-    def begin(self) -> Any:
+    def begin(self) -> PyTree:
         """The memory before the first decision."""
 
     @abc.abstractmethod
     def act(
         self,
-        memory: Any,
+        memory: PyTree,
         step: Int[Array, ""],
-        state: Any,
+        state: PyTree,
         observation: Float[Array, " D"],
         uniforms: Float[Array, " uniforms"],
-    ) -> tuple[Int[Array, ""], Any]:
+    ) -> tuple[Int[Array, ""], PyTree]:
         """The action, and the memory afterwards."""
 
 
@@ -42,7 +41,7 @@ class MemorylessActor(AbstractActor):
     def begin(self) -> None:
         return None
 
-    def act(self, memory: Any, *decision: Any) -> tuple[Int[Array, ""], Any]:
+    def act(self, memory: PyTree, *decision: PyTree) -> tuple[Int[Array, ""], PyTree]:
         return self.actor(*decision), memory
 
 

@@ -7,14 +7,14 @@ death, by discharge, or at the horizon. Leaving alive pays `survival`, and every
 import abc
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from privrl.envs.base import check_at_least
 from privrl.envs.patients.actors import AbstractActor, Actor, MemorylessActor, UniformActor, as_actor
@@ -53,7 +53,7 @@ class StepOutcome(NamedTuple):
     """The outcome of a step: the next state if the episode continues, the reward, and the probabilities of the two
     ends."""
 
-    state: Any
+    state: PyTree
     reward: Float[Array, ""]
     death: Float[Array, ""]
     discharge: Float[Array, ""]
@@ -95,27 +95,27 @@ class AbstractPatients(eqx.Module):
         return (("horizon", self.horizon), ("evaluated", self.evaluated))
 
     @abc.abstractmethod
-    def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> Any:
+    def begin(self, normals: Float[Array, " first"], uniforms: Float[Array, " first_uniform"]) -> PyTree:
         """A person at the first step."""
 
     @abc.abstractmethod
-    def observe(self, state: Any, normals: Float[Array, " N"], uniforms: Float[Array, " U"]) -> Float[Array, " D"]:
+    def observe(self, state: PyTree, normals: Float[Array, " N"], uniforms: Float[Array, " U"]) -> Float[Array, " D"]:
         """The measurements, NaN if missing."""
 
     @abc.abstractmethod
     def practice(
-        self, step: Int[Array, ""], state: Any, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
+        self, step: Int[Array, ""], state: PyTree, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         """Current practice, as an `Actor`."""
 
     @abc.abstractmethod
     def tuned(
-        self, step: Int[Array, ""], state: Any, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
+        self, step: Int[Array, ""], state: PyTree, observation: Float[Array, " D"], uniforms: Float[Array, " uniforms"]
     ) -> Int[Array, ""]:
         """A good rule on the observation alone, whose constants were tuned in this world, as an `Actor`."""
 
     @abc.abstractmethod
-    def treat(self, state: Any, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
+    def treat(self, state: PyTree, action: Int[Array, ""], normals: Float[Array, " N"]) -> StepOutcome:
         """The outcome of one step."""
 
     @property
@@ -150,7 +150,7 @@ class AbstractPatients(eqx.Module):
         """One person's steps under `actor`."""
         who = actor if isinstance(actor, AbstractActor) else MemorylessActor(actor)
 
-        def step(carry: tuple[Any, Any], x: tuple[Array, Array, Array]) -> tuple[tuple[Any, Any], tuple]:
+        def step(carry: tuple[PyTree, PyTree], x: tuple[Array, Array, Array]) -> tuple[tuple[PyTree, PyTree], tuple]:
             (state, memory), (h, normals, uniforms) = carry, x
             observation = self.observe(state, normals, uniforms[_UNIFORMS:])
             action, memory = who.act(memory, h, state, observation, uniforms[:2])

@@ -10,8 +10,6 @@ returns are (return - H lo)/(hi - lo): the order of policies is untouched, whene
 in an absorbing state pays -lo/(hi - lo) per step, so episodes are not cut there (`terminal` is empty).
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,11 +19,11 @@ from privrl.mdp.types import TabularMDP
 Outcomes = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 
 
-def _load(id: str, arguments: dict[str, Any]) -> tuple[Outcomes, np.ndarray]:
+def _load(id: str, arguments: dict[str, object]) -> tuple[Outcomes, np.ndarray]:
     import gymnasium
 
     try:
-        env = gymnasium.make(id, **arguments)
+        env = gymnasium.make(id, **arguments)  # type: ignore[arg-type]
     except gymnasium.error.Error as error:
         raise ValueError(f"Gymnasium cannot make `{id}`: {error}") from error
     try:
@@ -64,7 +62,7 @@ def _endings(P: Outcomes, initial: np.ndarray) -> tuple[set[int], bool]:
     return ends, bool(ends & passed)
 
 
-def FromGymnasium(id: str, horizon: int = 20, **arguments: Any) -> Env:
+def FromGymnasium(id: str, horizon: int = 20, **arguments: object) -> Env:
     """A tabular Gymnasium environment by its id, with one-hot features.
 
     Arguments:

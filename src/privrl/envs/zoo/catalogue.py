@@ -60,7 +60,7 @@ class World:
         return dataclasses.replace(self.generate(), name=self.name, arguments=())
 
     @property
-    def public(self) -> dict[str, Any]:
+    def public(self) -> dict[str, object]:
         """The public facts that the owner of a table of this world would declare: sizes, ends, and whether only ends
         pay."""
         ends = self.env.terminal
@@ -113,7 +113,7 @@ def _named(*worlds: World) -> dict[str, World]:
     return {world.name: world for world in worlds}
 
 
-def _made(kind: str, summary: str, name: str, build: Callable[..., Any], *given: Any, **options: Any) -> World:
+def _made(kind: str, summary: str, name: str, build: Callable[..., Any], *given: object, **options: object) -> World:
     return World(name, kind, *_KNOWN[name], summary, functools.partial(build, *given, **options))
 
 
