@@ -192,7 +192,7 @@ def test_with_one_path_the_released_function_is_the_exact_one():
 
 def test_the_batch_is_caught():
     found = CASES["batch"].attack(jax.random.key(1), 600)
-    assert found.caught and found.claimed == 1.0 and found.audited > 2.0  # so many runs show 3.4 at most
+    assert found.caught and found.claimed == 1.0 and found.audited > 2.0  # these runs cannot prove more than 3.4
     assert not CASES["batch"].attack_corrected(jax.random.key(2), 600).caught
 
 

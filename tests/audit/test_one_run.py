@@ -1,4 +1,4 @@
-"""Canaries in one fit: everybody is found without noise, nothing is refuted with it, too little noise is caught."""
+"""Canaries in one fit: without noise all are found, with noise nothing is refuted, too little noise is caught."""
 
 import jax
 import numpy as np

@@ -72,7 +72,7 @@ def test_a_matrix_that_is_not_symmetric_is_found():
 
 
 def test_uneven_contributions_are_released_as_one_number():
-    """Through the shipped curator: above and below the diagonal everybody is rounded to different whole numbers."""
+    """Through the shipped curator: above and below the diagonal all people are rounded to different whole numbers."""
     env = tiny_world(3)
     learner = get("dp-pevi").build(env)
     data = tiny_data(env, 50)
@@ -104,7 +104,7 @@ def test_a_person_who_stays_moves_nobody():
     assert not finding.broken and finding.tried > 20 and moved
 
     class Impatient(Agent):
-        """Releases a block as soon as somebody ends after its last arrival."""
+        """Releases a block as soon as a person ends after its last arrival."""
 
         def end_episode(self, ticket, trajectory):
             super().end_episode(ticket, trajectory)

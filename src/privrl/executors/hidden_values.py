@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from privrl.executors.executor import accumulate, add_term
 from privrl.executors.failures import Failure, call_safely
 from privrl.executors.sparse import compress, decompress
-from privrl.executors.worker import Task
+from privrl.executors.worker import WorkerTask
 from privrl.executors.worker_state import Versions
 
 _Value = TypeVar("_Value")
@@ -55,7 +55,7 @@ def unpickle(packed: Hidden[bytes]) -> Hidden[object]:
 
 def sum_group(
     numbers: tuple[int, ...],
-    task: Hidden[Task | Failure],
+    task: Hidden[WorkerTask | Failure],
     own: Hidden[list[tuple[object, ...]]],
     expected: Hidden[Versions],
     *shards: Hidden[object],
@@ -74,7 +74,7 @@ def sum_group(
     return Hidden(ShardSum(total, failures))
 
 
-def _accumulate(total: object, task: Task | Failure, shard: object, own: tuple[object, ...]) -> object:
+def _accumulate(total: object, task: WorkerTask | Failure, shard: object, own: tuple[object, ...]) -> object:
     if isinstance(shard, Failure):
         return shard
     if isinstance(task, Failure):

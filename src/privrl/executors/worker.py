@@ -12,7 +12,7 @@ from privrl.executors.threads import keep_memory
 
 READY, TASK, RUN, TOTAL, END = "ready", "task", "run", "total", "end"
 """Kinds of messages: a worker is READY, receives a TASK, RUNs it on shards, sends the TOTAL that it keeps, and ENDs."""
-Task = tuple[Callable[..., object], tuple[object, ...]]
+WorkerTask = tuple[Callable[..., object], tuple[object, ...]]
 """A function, and the arguments that it receives after the shard."""
 
 
@@ -21,7 +21,7 @@ def work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the driver decides what it means
     keep_memory()
     shards: dict[int, object] = {}
-    task: Task | Failure = Failure("no task")
+    task: WorkerTask | Failure = Failure("no task")
     fold, total = False, None
     try:
         connection.send((READY,))
@@ -58,7 +58,7 @@ def pickle_task(f: Callable[..., object], args: tuple[object, ...]) -> bytes:
         ) from None
 
 
-def _run(task: Task | Failure, shard: object, own: tuple[object, ...], total: object, *, fold: bool) -> object:
+def _run(task: WorkerTask | Failure, shard: object, own: tuple[object, ...], total: object, *, fold: bool) -> object:
     if isinstance(task, Failure):
         return task
     if isinstance(shard, Failure):

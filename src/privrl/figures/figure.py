@@ -18,7 +18,7 @@ from privrl.figures import finished_cells as _finished
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, Outcome
 from privrl.figures.panels import Panel, draw_panels
-from privrl.figures.verdict import NOTHING_EARLIER, Comparison, Earlier, compose_verdict
+from privrl.figures.verdict import NOTHING_EARLIER, Earlier, EarlierComparison, compose_verdict
 from privrl.plots.style import to_file
 
 SEED = 20261117
@@ -82,7 +82,7 @@ class Reproduction:
     smoke: bool
     seed: int
     outcomes: tuple[tuple[Claim, Outcome], ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[EarlierComparison, ...]
     files: dict[str, Path]
     run: int
     kept: int

@@ -34,7 +34,7 @@ class Earlier:
     unit: Unit = "share"
     note: str = ""
 
-    def compare(self, results: Results) -> tuple["Comparison", ...]:
+    def compare(self, results: Results) -> tuple["EarlierComparison", ...]:
         """Compare every earlier number with the results."""
         found = []
         for cell, before, before_error in self.numbers:
@@ -42,12 +42,12 @@ class Earlier:
             value = now.levels["optimal"] - now.final
             values = {"share": now.final_share, "total": now.final, "value": value}[self.unit]
             mean, error = mean_and_error(values)
-            found.append(Comparison(self, cell, mean, error or 0.0, before, before_error))
+            found.append(EarlierComparison(self, cell, mean, error or 0.0, before, before_error))
         return tuple(found)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class EarlierComparison:
     """A number now and earlier. If the earlier standard error is unknown, it is assumed to equal the current one."""
 
     earlier: Earlier
@@ -96,7 +96,7 @@ def compose_verdict(
     figure: "Figure",
     results: Results,
     outcomes: Sequence[tuple[Claim, Outcome]],
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[EarlierComparison],
     *,
     smoke: bool,
     seed: int,
@@ -160,7 +160,7 @@ def compare_with_finding(claim: Claim, outcome: Outcome) -> str:
     return f"**Our earlier finding was: {claim.found}** ({claim.where}). {why}"
 
 
-def _earlier(comparisons: Sequence[Comparison]) -> list[str]:
+def _earlier(comparisons: Sequence[EarlierComparison]) -> list[str]:
     if not comparisons:
         return []
     rows = [

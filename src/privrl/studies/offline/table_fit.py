@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from privrl.contracts.learner import AbstractLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
+from privrl.data.rows.files import Paths
 from privrl.data.schema.table_description import TableDescription
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.shards import ShardedEpisodes
@@ -24,8 +25,6 @@ from privrl.studies.offline.learning import learn
 from privrl.studies.offline.task import Ends, Task
 from privrl.studies.results.result import Result
 
-Paths = str | Path | Sequence[str | Path]
-"""Parquet files, folders of them, or patterns, which make up one table."""
 AnySchema = str | Path | Mapping[str, Any] | TableDescription
 """A schema file, a mapping with the same names, or a description."""
 
