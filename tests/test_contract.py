@@ -85,7 +85,7 @@ def test_control(recipe):
 @pytest.mark.parametrize("name", ["private-lq", "dp-lsvi-ucb"])
 def test_worlds_of_the_other_kind_are_refused(name):
     env = tiny_world() if name == "private-lq" else LQScalar()
-    with pytest.raises(ValueError, match="is for"):
+    with pytest.raises(ValueError, match="requires"):
         recipes[name].build(env)
 
 

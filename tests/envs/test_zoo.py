@@ -202,7 +202,10 @@ def test_policies_are_learnt_on_a_grid(capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "message"),
     [
         (("fit", "env:vitals", "--recipe", "dp-tdfp", *BUDGET), "requires finite worlds; `vitals` is of another kind"),
-        (("run", "ucbvi", "--env", "severity-48", "--episodes", "9"), "in which nothing is hidden, and `severity-48`"),
+        (
+            ("run", "ucbvi", "--env", "severity-48", "--episodes", "9"),
+            "`severity-48` people are simulated one by one",
+        ),
     ],
 )
 def test_recipes_for_other_worlds_are_refused(

@@ -73,7 +73,7 @@ def test_many_at_once_are_one_by_one():
         assert together.shape == (5, 12, 17, 2)
         for i in range(5):
             alone = one.fit(Given(values[i], scale[i]))
-            np.testing.assert_array_equal(together[i], alone.probabilities)
+            np.testing.assert_array_equal(together[i], alone.policy.probabilities)
 
 
 def test_noise_and_certificate():
@@ -185,7 +185,7 @@ def test_command_line(capsys):
     assert content["unit"] == "reward function" and content["users"] == 0
     assert max(content["value"]) <= content["baselines"]["optimal"] + 1e-9
     assert main([*world, "functional-reward-q", *budget, "--episodes", "5"]) == 2
-    assert "speaks of people" in capsys.readouterr().err
+    assert "is a number of people" in capsys.readouterr().err
     assert main(["fit", "table.parquet", "--recipe", "functional-reward-q", *budget]) == 2
     assert "reward function" in capsys.readouterr().err
     assert main(["run", "functional-reward-q", "--env", "interval-walk", "--episodes", "5", *budget]) == 2

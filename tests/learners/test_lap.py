@@ -369,7 +369,7 @@ def test_a_policy_is_saved_exported_and_read_elsewhere(private, tmp_path):
     content["advantages"][0][0] += 1e-9
     for changed in (json.dumps(content), twice):
         (folder / "policy.json").write_text(changed)
-        with pytest.raises(ValueError, match="is not the policy beside it"):
+        with pytest.raises(ValueError, match="is not the file that the certificate names"):
             privrl.Result.load(folder)
 
 
@@ -418,7 +418,7 @@ def test_settings_are_refused():
         learner(rounds=())
     with pytest.raises(ValueError, match="`support` is"):
         learner(support=2.0)
-    with pytest.raises(ValueError, match="is for worlds of real-valued measurements"):
+    with pytest.raises(ValueError, match="requires worlds of real-valued measurements"):
         recipes["dp-lap"].build(privrl.envs.RiverSwim())
     with pytest.raises(ValueError, match="columns"):
         privrl.fit(table(stays(20)), learner(columns=WORLD.columns[::-1]), privrl.NonPrivate())

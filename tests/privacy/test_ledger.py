@@ -107,7 +107,7 @@ def test_names_are_distinct():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"times": 0}, "at least one"),
+        ({"times": 0}, "at least 1"),
         ({"weight": 0.0}, "positive"),
         ({"sampling": 0.0}, r"\(0, 1\]"),
         ({"access": "running"}, "statistic"),

@@ -21,7 +21,7 @@ from privrl.studies.results.result import Result
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PracticeComparison:
     """How the policy is compared with current practice in the study in which it is learnt; `fit` has the arguments."""
 
     evaluate: float
@@ -42,7 +42,7 @@ def learn(
     data: AbstractDataset | RewardFunction,
     learner: AbstractLearner,
     privatizer: AbstractPrivatizer,
-    comparison: Comparison | None,
+    comparison: PracticeComparison | None,
     *,
     key: PRNGKeyArray | None,
     unit: str | None,

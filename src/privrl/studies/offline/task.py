@@ -12,7 +12,7 @@ from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.practice import read_practice
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Recipe
-from privrl.studies.offline.learning import Comparison
+from privrl.studies.offline.learning import PracticeComparison
 
 Build = Callable[[Recipe, int | None], AbstractLearner]
 """Builds the learner of a recipe, given the number of people to learn from if that is public."""
@@ -75,11 +75,11 @@ class Task:
             public = round((1.0 - self.evaluate) * public)
         return build(self.recipe, public)
 
-    def comparison(self, learner: AbstractLearner, ends: Ends) -> Comparison | None:
+    def comparison(self, learner: AbstractLearner, ends: Ends) -> PracticeComparison | None:
         """The comparison with current practice, with everything that is public filled in; `None` without one."""
         if self.evaluate is None or not isinstance(learner, AbstractOfflineLearner):
             return None
-        return Comparison(
+        return PracticeComparison(
             self.evaluate,
             read_probabilities(self.practice, learner.space, bool(learner.measurements), ends),
             ends.terminal,
