@@ -176,7 +176,7 @@ def test_mistakes_are_explained():
             learner(**{name: value})
 
 
-def test_command_line(capsys):
+def test_command_line(capsys, tmp_path):
     world = ("fit", "env:interval-walk", "--env-arg", "depth=4", "--recipe")
     budget = ("--epsilon", "5", "--delta", "1e-5")
     assert main([*world, "functional-reward-q", *budget, "--seeds", "3", "--seed", "1", "--json"]) == 0
@@ -186,7 +186,8 @@ def test_command_line(capsys):
     assert max(content["value"]) <= content["baselines"]["optimal"] + 1e-9
     assert main([*world, "functional-reward-q", *budget, "--episodes", "5"]) == 2
     assert "is a number of people" in capsys.readouterr().err
-    assert main(["fit", "table.parquet", "--recipe", "functional-reward-q", *budget]) == 2
+    table = ["fit", "table.parquet", "--out", str(tmp_path / "out")]
+    assert main([*table, "--recipe", "functional-reward-q", *budget]) == 2
     assert "reward function" in capsys.readouterr().err
     assert main(["run", "functional-reward-q", "--env", "interval-walk", "--episodes", "5", *budget]) == 2
     assert "privrl fit env:ENV" in capsys.readouterr().err
