@@ -1,5 +1,6 @@
 """Names of recipes and worlds, and integer keys: the same results as with objects, and clear errors for mixtures."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -293,3 +294,29 @@ class TestEvaluateAndChoose:
             privrl.choose(people, [actions, None])
         with pytest.raises(ValueError, match="people would choose"):
             privrl.choose(people, [actions, None], epsilon=1.0, delta=1e-6)
+
+
+class TestDisplay:
+    def test_results_runs_and_certificates_are_one_line(self, people: privrl.data.Episodes) -> None:
+        result = privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-6, evaluate=0.3, key=1)
+        privacy = "central privacy, epsilon 1, delta 1e-06, simulated noise"
+        assert repr(result) == f"Result(AssistedPolicy, Evaluated, {privacy}, evaluation: not shown)"
+        assert repr(result.withheld("no")) == f"Result(no policy, Evaluated, {privacy}, evaluation: not shown)"
+        assert repr(result.certificate) == f"Certificate(Evaluated, {privacy})"
+        run = privrl.run("riverswim", "ucbvi", episodes=20, key=0)
+        assert repr(run) == "Run(UCBVI, 1 seed of 20 episodes, no privacy)"
+        assert "<td>20</td>" in run._repr_html_() and "no privacy" in run._repr_html_()
+
+    def test_nothing_becomes_a_tag_or_moves_the_cursor(self, people: privrl.data.Episodes) -> None:
+        """Text of a certificate may come from a file of anyone."""
+        result = privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-6, key=1)
+        hostile = dataclasses.replace(result.certificate, learner="<b>\x1b[2J", unit="<script>", noise_source="&<")
+        for shown in (hostile, dataclasses.replace(result, certificate=hostile)):
+            assert "\x1b" not in repr(shown)
+            page = shown._repr_html_()
+            assert "<script>" not in page and "<b>" not in page and "&lt;script&gt;" in page
+
+    def test_a_secret_number_of_people_is_not_shown(self, people: privrl.data.Episodes) -> None:
+        public = privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-6, key=1)
+        secret = privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-6, adjacency="add-remove", key=1)
+        assert "<th>People</th><td>400</td>" in public._repr_html_() and "People" not in secret._repr_html_()

@@ -8,7 +8,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from privrl.contracts.printing import printable
+from privrl.contracts.printing import html_table, printable, short_repr
 from privrl.contracts.statistic import Adjacency
 from privrl.contracts.untrusted import check_names, convert, read_json
 from privrl.privacy.accounting.composition import epsilon_of, mu_of, rho_of
@@ -16,6 +16,7 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import zcdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger, ReleaseRecord
 from privrl.privacy.accounting.signature import sign, verify
+from privrl.privacy.noise.sources import Seeded
 
 Notion = Literal["central", "joint", "local", "shuffle", "none"]
 
@@ -151,6 +152,31 @@ class Certificate:
         certificate = convert(fields | texts, cls, what)
         check_names(content, certificate.to_json(), what)
         return certificate
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in a few words, for example "central privacy, epsilon 1, delta 1e-06"."""
+        if self.notion == "none" or math.isinf(self.epsilon):
+            return "no privacy"
+        simulated = ", simulated noise" if self.noise_source == Seeded.description else ""
+        return f"{self.notion} privacy, epsilon {self.epsilon:.4g}, delta {self.delta:.3g}{simulated}"
+
+    def summary(self) -> dict[str, object]:
+        """The rows of a small table about this certificate, by name."""
+        return {
+            "Guarantee": self.guarantee,
+            "Unit": self.unit,
+            "Neighbours": self.neighbours or self.adjacency,
+            "Noise": self.noise_source,
+            "Opened": self.opened,
+            "Signature": "Ed25519, to be checked with a public key" if self.signature else "none",
+        }
+
+    def __repr__(self) -> str:
+        return short_repr("Certificate", self.learner, self.guarantee)
+
+    def _repr_html_(self) -> str:
+        return html_table(f"Privacy certificate ({self.learner})", self.summary())
 
     def __str__(self) -> str:
         lines = [f"Privacy certificate ({self.learner or 'no learner'}, privrl {self.version})"]

@@ -14,6 +14,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from jaxtyping import Float, Int
 
+from privrl.contracts.printing import html_table, short_repr
 from privrl.contracts.untrusted import convert, read_json
 from privrl.evaluation.estimates import Evaluation
 from privrl.mdp.assisted import AssistedPolicy
@@ -79,6 +80,19 @@ class Result:
         if not self.certificate.result_sha256 and is_dataclass(self.policy):
             bound = replace(self.certificate, result_sha256=policy_sha256(self.policy))
             object.__setattr__(self, "certificate", bound)
+
+    def __repr__(self) -> str:
+        what = "no policy" if self.policy is None else type(self.policy).__name__
+        compared = "" if self.evaluation is None else f"evaluation: {self.evaluation.verdict}"
+        return short_repr("Result", what, self.certificate.learner, self.certificate.guarantee, compared)
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "Policy": "withheld" if self.policy is None else type(self.policy).__name__,
+            "People": self.report.get("users"),
+            "Evaluation": "" if self.evaluation is None else self.evaluation.line,
+        }
+        return html_table(f"Result ({self.certificate.learner})", rows | self.certificate.summary())
 
     def reporting(self, facts: Mapping[str, Any]) -> "Result":
         """The same result with this report, which must come before a signature."""
@@ -233,6 +247,19 @@ class Run:
     block_ends: Int[np.ndarray, " B"]
     block_regret: Float[np.ndarray, "seeds B"]
     seconds: float
+
+    def __repr__(self) -> str:
+        seeds, episodes = len(self.block_regret), int(self.block_ends[-1])
+        repeated = f"{seeds} seed{'s' if seeds > 1 else ''} of {episodes:,} episodes"
+        return short_repr("Run", self.certificate.learner, repeated, self.certificate.guarantee)
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "Episodes": f"{self.block_ends[-1]:,}",
+            "Seeds": len(self.block_regret),
+            "Total regret": f"{self.total_regret.mean():.4g} (mean over seeds)",
+        }
+        return html_table(f"Run ({self.certificate.learner})", rows | self.certificate.summary())
 
     @cached_property
     def block_sizes(self) -> Int[np.ndarray, " B"]:
