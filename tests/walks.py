@@ -8,7 +8,6 @@ objects are not opened.
 """
 
 import dataclasses
-import gc
 import hashlib
 import os
 import random
@@ -77,8 +76,14 @@ def walk_of(act: Callable[[int], object], monkeypatch: pytest.MonkeyPatch) -> Wa
     """Follow what differs between `act(0)` and `act(1)`."""
     with jax.disable_jit():
         _alike(act, monkeypatch)(0)  # fills caches
-    one, other = (_calls(_alike(act, monkeypatch), world) for world in (0, 1))
-    passed = [call for call, mate in _paired(one, other) if mate is None or call.result != mate.result]
+    again, one, other = (_calls(_alike(act, monkeypatch), world) for world in (0, 0, 1))
+    # Results that differ between two runs of the same world, such as numbers of open files, do not follow the row.
+    unsteady = {call.function for call, mate in _paired(one, again) if mate is None or call.result != mate.result}
+    passed = [
+        call
+        for call, mate in _paired(one, other)
+        if call.function not in unsteady and (mate is None or call.result != mate.result)
+    ]
     for call, mate in _paired(one, other):
         if mate is None or call.given != mate.given:
             call.reached = min(call.reached, call.begun)
@@ -150,7 +155,6 @@ def _calls(act: Callable[[int], object], world: int) -> list[Call]:
             ended.ended, ended.result = moment, _digest(result)
         looking = False
 
-    gc.collect()  # closes files, so that numbers of open files are the same in both worlds
     with jax.disable_jit():
         sys.setprofile(look)
         try:
