@@ -8,7 +8,7 @@ Everything that is sent is wrapped so that logs do not show it (`hidden_values.p
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol, cast, final
+from typing import TYPE_CHECKING, Protocol, cast, final, runtime_checkable
 from uuid import uuid4
 
 from privrl.executors.connection import LOST, refuse_plain, replace_connection_errors
@@ -250,6 +250,7 @@ def _raise_first(failures: dict[int, Failure]) -> None:
         raise failures[first].to_error(first)
 
 
+@runtime_checkable
 class _DaskScheduler(Protocol):
     """The attribute of `distributed.Scheduler` that is set here."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from privrl.executors.threads import keep_memory
 
@@ -46,10 +46,12 @@ class WorkerState:
     spills: bool
 
 
+@runtime_checkable
 class _Callback(Protocol):
     def stop(self) -> None: ...
 
 
+@runtime_checkable
 class _DaskWorker(Protocol):
     """The attributes of `distributed.Worker` that are used here."""
 
