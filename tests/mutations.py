@@ -302,7 +302,7 @@ REDRAWN = (
     Mutation(
         "rows that were changed behind the chain",
         "privacy/store/file.py",
-        "            _chain.verified(self.execute, self.title)",
+        "            _chain.verify(self.execute, self.title)",
         "            pass",
         "privacy/test_store_chain.py::test_guards_that_were_dropped_and_put_back_are_found_out",
     ),
@@ -323,7 +323,7 @@ REDRAWN = (
     Mutation(
         "a contribution to a sealed sum",
         "privacy/store/sums.py",
-        "if self.sealed(name) or",
+        "if self.is_sealed(name) or",
         "if False or",
         "privacy/test_store_queues.py::test_a_sealed_sum_takes_nothing_from_any_handle",
     ),
@@ -361,7 +361,7 @@ PLACES = (
     Mutation(
         "a clock set back opens a block",
         "studies/live/patience.py",
-        "or self._store.sealed(self.sum_name(block, last))",
+        "or self._store.is_sealed(self.sum_name(block, last))",
         "",
         "test_agent_arrivals.py::test_set_back_before_anybody_arrived_again",
     ),

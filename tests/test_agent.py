@@ -149,7 +149,7 @@ def test_real_noise_budget_and_refusals(tmp_path):
         assert agent.result().report == {"tickets": USERS}
         verdict = certify(agent.result().certificate, agent.policy)
         assert verdict.ok, verdict.problems
-        shown = store.shown()
+        shown = store.describe()
         assert shown["spent"] == shown["limits"] == {"releases of transitions": float(blocks)}
         with pytest.raises(StoreError, match="differs in"):
             live(store, privrl.Central(epsilon=4.0, delta=1e-5))

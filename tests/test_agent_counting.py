@@ -76,7 +76,7 @@ def course(name, returns, m=3, key=KEY):
             for i in range(agent.plans.closed + 1)
             for x in jax.tree.leaves(agent.plans[i])
         ]
-        views.append((plans, agent.result().report, agent.certificate.releases, store.shown()))
+        views.append((plans, agent.result().report, agent.certificate.releases, store.describe()))
         return json.dumps(views, default=str), agent.result()
 
 

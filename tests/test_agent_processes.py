@@ -28,7 +28,7 @@ def check(path, seen_by_others):
     with privrl.ReleaseStore(path) as store:
         agent = live(store)
         np.testing.assert_array_equal(counted(store, agent), terms([some(i) for i in range(USERS)]))
-        shown = store.shown()
+        shown = store.describe()
         assert sorted(r["name"] for r in shown["releases"]) == sorted(f"transitions/{t}" for t in range(blocks))
         assert {r["status"] for r in shown["releases"]} == {"released"}
         assert shown["spent"] == {"releases of transitions": float(blocks)}

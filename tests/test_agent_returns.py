@@ -174,7 +174,7 @@ def test_returns_move_nobody_else(tmp_path, blind):
                 clock.time += 4.0
             clock.time += 2 * PATIENCE
             policy = np.asarray(agent.policy.probabilities).tobytes().hex()
-            shown = store.shown()
+            shown = store.describe()
             views.append((policy, agent.plans.closed, agent.result().report, agent.certificate.releases, shown))
         return json.dumps(views, default=str)
 

@@ -136,8 +136,8 @@ def test_a_new_study_is_a_new_budget_up_to_the_cap(path):
         with pytest.raises(StoreBudgetError, match="costs 2 and the pool `epsilon` has spent 4 of 5"):
             client.report(walk(broadcasts[2], 0), broadcasts[2])
     with ReleaseStore(path) as store:
-        assert store.shown()["spent"] == {"epsilon": pytest.approx(4.0)}
-        assert len(store.shown()["releases"]) == 2
+        assert store.describe()["spent"] == {"epsilon": pytest.approx(4.0)}
+        assert len(store.describe()["releases"]) == 2
     with pytest.raises(StudyMismatchError, match="epsilon"):
         privrl.Client(LEARNER, LOCAL, store=path, cap=50.0)
 

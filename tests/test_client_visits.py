@@ -62,7 +62,7 @@ def test_a_study_is_charged_with_its_first_report(tmp_path):
         broadcast = first.broadcast()
         device.report(walk(broadcast, visit), broadcast, visit)
         with privrl.ReleaseStore(tmp_path / "device.db") as store:
-            assert store.shown()["spent"]["epsilon"] == pytest.approx(2.0, rel=1e-9)
+            assert store.describe()["spent"]["epsilon"] == pytest.approx(2.0, rel=1e-9)
     broadcast = second.broadcast()
     with pytest.raises(StoreBudgetError):  # another study is another budget, and the cap is that of one
         device.report(walk(broadcast, 0), broadcast)
@@ -112,7 +112,7 @@ def test_a_charge_that_was_interrupted_stays(tmp_path):
         client(store).report(walk(broadcast, 0), broadcast)
     with privrl.ReleaseStore(tmp_path / "device.db") as store:
         assert client(store).report(walk(broadcast, 0), broadcast)
-        assert store.shown()["spent"]["epsilon"] == pytest.approx(2.0, rel=1e-9)
+        assert store.describe()["spent"]["epsilon"] == pytest.approx(2.0, rel=1e-9)
 
 
 def test_the_documents_of_one_and_of_several_reports(tmp_path):

@@ -53,13 +53,13 @@ RECIPES = ["dp-apvi", "dp-pevi", "dp-vapvi", "dp-tdfp"]
 def test_a_second_fit_reads_what_the_first_released(tmp_path, recipe, monkeypatch):
     with ReleaseStore(tmp_path / "s.db") as store:
         first = fitted(recipe, store)
-        before = store.shown()
+        before = store.describe()
     monkeypatch.setattr(
         privrl.privacy.noise.lattice.Lattice, "add_noise", lambda *_: pytest.fail("noise was drawn again")
     )
     with ReleaseStore(tmp_path / "s.db") as store:
         again = fitted(recipe, store)
-        assert store.shown() == before
+        assert store.describe() == before
     np.testing.assert_array_equal(first.policy.probabilities, again.policy.probabilities)
     assert first.certificate == again.certificate
     for pool, limit in before["limits"].items():
@@ -79,11 +79,11 @@ def test_a_crash_burns_or_keeps_the_release_and_the_certificate_counts_it(tmp_pa
     with pytest.raises(FatalError), Mortal(tmp_path / "s.db", point, 3) as store:
         fitted("dp-pevi", store)
     with ReleaseStore(tmp_path / "s.db") as store:
-        kept = {r["name"]: store.value(r["name"]) for r in store.shown()["releases"] if r["status"] == "released"}
+        kept = {r["name"]: store.value(r["name"]) for r in store.describe()["releases"] if r["status"] == "released"}
         assert len(kept) == (3 if point == "persist:committed" else 2)
         result = fitted("dp-pevi", store)
         again = fitted("dp-pevi", store)
-        shown = store.shown()
+        shown = store.describe()
         for name, value in kept.items():
             np.testing.assert_array_equal(store.value(name), value)
     np.testing.assert_array_equal(result.policy.probabilities, again.policy.probabilities)
@@ -108,7 +108,7 @@ def test_the_last_release_cannot_be_made_again_unless_redrawn_on_request(tmp_pat
         fitted("dp-pevi", store)
     with ReleaseStore(tmp_path / "s.db", after_crash="redraw") as store:
         result = fitted("dp-pevi", store)
-        statuses = [r["status"] for r in store.shown()["releases"]]
+        statuses = [r["status"] for r in store.describe()["releases"]]
     assert sorted(statuses) == ["redrawn"] + ["released"] * 7
     assert "drawn again" in result.certificate.notes[0]
     assert result.certificate.epsilon <= 3.0
@@ -150,7 +150,7 @@ def test_a_faulty_table_costs_nothing(tmp_path):
     with ReleaseStore(tmp_path / "s.db") as store:
         with pytest.raises(privrl.data.TableError):
             privrl.fit(broken, chosen.learner(Problem.of(ENV)), chosen.privatizer(**BUDGET), store=store)
-        assert store.shown()["releases"] == []
+        assert store.describe()["releases"] == []
 
 
 def test_groups_are_the_same_after_a_crash(tmp_path, monkeypatch):
@@ -222,7 +222,7 @@ def test_fit_killed_at_random_times(tmp_path):
                 kills += 1
             process.stdout.close()
             with ReleaseStore(path) as store:
-                shown = store.shown()
+                shown = store.describe()
                 for release in shown["releases"]:
                     value = store.value(release["name"])
                     if release["name"] in seen:

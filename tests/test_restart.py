@@ -93,7 +93,7 @@ def test_the_distributions_that_were_used_never_exceed_the_budget(tmp_path, poin
         with contextlib.suppress(ValueError, StoreError):  # refused rather than drawn with less noise than reserved
             attempt(False, store)
         used = 0.0
-        for row in store.shown()["releases"]:
+        for row in store.describe()["releases"]:
             lattice = privrl.privacy.noise.lattice.Lattice.from_bytes(store.distribution(row["name"]))
             mu = lattice.sensitivity / lattice.granularity / np.sqrt(lattice.noise**2 - 4.0)
             assert mu**2 <= row["charge"] * (1 + 1e-9), row["name"]
@@ -112,7 +112,7 @@ def test_what_was_given_up_stays_given_up(tmp_path):
             privrl.fit(DATA, learner, PRIVATE, store=store)
     with ReleaseStore(tmp_path / "s.db", after_crash="redraw") as store:
         result = privrl.fit(DATA, learner, PRIVATE, store=store)
-        spent, limits = store.shown()["spent"], store.shown()["limits"]
+        spent, limits = store.describe()["spent"], store.describe()["limits"]
     assert sum(spent.values()) <= sum(limits.values()) * (1 + 1e-12)
     assert result.certificate.epsilon <= 1.0
     assert {release["burnt"] for release in result.certificate.releases} == {0, 1}
@@ -177,7 +177,7 @@ def test_a_changed_table_is_refused(tmp_path, change):
 def test_the_digest_stays_in_the_store(tmp_path, capsys):
     with ReleaseStore(tmp_path / "s.db") as store:
         result = split_fit(table([str(i) for i in range(1, 50)]), store)
-        digest, shown = store.fact("digest of the data", bytes).hex(), store.shown()
+        digest, shown = store.fact("digest of the data", bytes).hex(), store.describe()
     for text in (str(result.certificate), str(result.certificate.to_json()), str(shown), *capsys.readouterr()):
         assert digest not in text
     assert "pseudorandom function" in str(result.certificate)

@@ -119,7 +119,7 @@ class SeatsFirst(stores.ReleaseStore):
         if self._late is not None:
             super().arrive_all(queue, [self._late], at_most=at_most, contents=contents)
         (self._late,) = keys
-        number = self.arrived(queue)
+        number = self.count_places(queue)
         return [(number, *contents([0], number))]
 
 
@@ -615,9 +615,9 @@ def purge(folder: Path) -> dict[str, Any]:
         before = content(path)
         killed = join([forked(purge_and_die, path.parent / "witness-1")])
         with stores.ReleaseStore(path) as store:
-            half = store.shown()["purge_unfinished"]
+            half = store.describe()["purge_unfinished"]
             store.purge()
-            purged = store.shown()["purged"]
+            purged = store.describe()["purged"]
             kept = store.release("one", "wide", CHARGE, lambda: np.zeros(5, np.int64)).tolist() == [0, 1, 2, 3, 4]
         left = content(path)
         results[point] = {
@@ -655,15 +655,15 @@ def owner(folder: Path, after_crash: str) -> dict[str, Any]:
     while {"drawing": True} not in told(folder):
         time.sleep(0.001)
     with stores.ReleaseStore(path) as store:
-        while_alive = store.shown()["releases"][0]["status"]
+        while_alive = store.describe()["releases"][0]["status"]
     second = forked(functools.partial(ask, hangs=False), folder / "witness-1")
     time.sleep(0.2)
     waited = told(folder)[-1] == {"asking": True} and os.waitpid(second, os.WNOHANG) == (0, 0)
     os.kill(first, signal.SIGKILL)
     join([first, second])
     with stores.ReleaseStore(path) as store:
-        shown = store.shown()
-        burnt = store.burnt("one")
+        shown = store.describe()
+        burnt = store.is_burnt("one")
     return {
         "while_alive": while_alive,
         "waited": waited,

@@ -371,7 +371,7 @@ def test_a_crash_burns_or_keeps_a_function(tmp_path, monkeypatch, point: str) ->
     lost = point == "drawn"
     with ReleaseStore(tmp_path / "s.db") as store:
         released, ledger = release(store)
-        assert [r["status"] for r in store.shown()["releases"]] == (["burnt", "released"] if lost else ["released"])
+        assert [r["status"] for r in store.describe()["releases"]] == (["burnt", "released"] if lost else ["released"])
     assert ledger.releases()[0]["burnt"] == lost
     # the lost one took mu^2 = 1 of 2; two are still to come, at mu^2 = 1/2 each
     assert float(released.scale) == pytest.approx(0.5 * (math.sqrt(2) if lost else 1.0), rel=1e-6)

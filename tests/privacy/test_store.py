@@ -172,7 +172,7 @@ def test_a_study_is_declared_once(store: ReleaseStore, place: Place) -> None:
     for key in ("`title`", "`more`", "`limits['rho']`", "`limits['epsilon']`", "`limits['delta']`"):
         assert key in str(caught.value)
     assert "clip" not in str(caught.value)
-    assert store.shown()["study"] == STUDY and store.shown()["limits"] == LIMITS
+    assert store.describe()["study"] == STUDY and store.describe()["limits"] == LIMITS
 
 
 @pytest.mark.parametrize("limit", [-1.0, float("nan"), float("inf")])
@@ -188,7 +188,7 @@ def test_a_study_must_be_json(place: Place) -> None:
         for study in ({"x": object()}, {"x": float("nan")}):
             with pytest.raises(ValueError, match="not JSON"):
                 store.open_study(study, LIMITS)
-        assert store.shown()["study"] is None
+        assert store.describe()["study"] is None
 
 
 # -------------------------------------------------------------------------------------------------------- contributions
@@ -248,7 +248,7 @@ def test_batches_that_do_not_fit_are_refused(store: ReleaseStore) -> None:
     store.contribute("a", ["x"], np.ones((1, 2), np.int64))
     with pytest.raises(ValueError, match="one row for each key"):
         store.contribute("a", ["y", "z"], np.ones((1, 2), np.int64))
-    with pytest.raises(ValueError, match=r"shape \(3,\) and the sum `a` has \(2,\)"):
+    with pytest.raises(ValueError, match=r"shape \(3,\), and the sum `a` has shape \(2,\)"):
         store.contribute("a", ["y"], np.ones((1, 3), np.int64))
     with pytest.raises(TypeError):
         store.contribute("a", ["y"], np.ones((1, 2)))
@@ -287,8 +287,8 @@ def test_a_release_is_drawn_once_and_kept(store: ReleaseStore, place: Place) -> 
     with ReleaseStore(place) as other:
         again = other.release("first", "rho", 0.25, never)
     assert again.tolist() == [[7, -7]] and again.dtype == np.int64
-    assert store.shown()["spent"] == {"rho": 0.25, "epsilon": 0.0}
-    (shown,) = store.shown()["releases"]
+    assert store.describe()["spent"] == {"rho": 0.25, "epsilon": 0.0}
+    (shown,) = store.describe()["releases"]
     assert (shown["status"], shown["shape"], shown["charge"]) == ("released", [1, 2], 0.25)
 
 
@@ -304,7 +304,7 @@ def test_charges_stop_at_the_limit(store: ReleaseStore) -> None:
         store.release(f"{i}", "rho", 0.1, seven)
     with pytest.raises(StoreBudgetError, match="costs 1e-09 and the pool `rho` has spent 1 of 1"):
         store.release("more", "rho", 1e-9, never)
-    assert len(store.shown()["releases"]) == 10
+    assert len(store.describe()["releases"]) == 10
     assert store.release("elsewhere", "epsilon", 2.0, seven) is not None
     with pytest.raises(StoreError, match=r"no pool `mu`.*\['epsilon', 'rho'\]"):
         store.release("more", "mu", 0.1, never)
@@ -320,21 +320,21 @@ def test_a_release_is_reserved_if_and_only_if_its_pool_can_pay(charges: list[int
             with contextlib.nullcontext() if affordable else pytest.raises(StoreBudgetError):
                 store.release(f"{i}", "rho", charge / 64, seven)
             spent += charge * affordable
-            assert store.shown()["spent"]["rho"] == spent / 64
+            assert store.describe()["spent"]["rho"] == spent / 64
 
 
 def test_a_draw_that_fails_is_charged_and_burnt_or_redrawn(store: ReleaseStore, place: Place) -> None:
     with pytest.raises(InterruptedError):
         store.release("first", "rho", 0.25, fail)
-    assert store.burnt("first") and not store.burnt("second")
-    assert store.shown()["releases"][0]["status"] == "burnt" and store.shown()["spent"]["rho"] == 0.25
+    assert store.is_burnt("first") and not store.is_burnt("second")
+    assert store.describe()["releases"][0]["status"] == "burnt" and store.describe()["spent"]["rho"] == 0.25
     for _ in range(2):
         with pytest.raises(BurntError, match="charge of 0.25 stays spent"), ReleaseStore(place) as other:
             other.release("first", "rho", 0.25, never)
     with ReleaseStore(place, after_crash="redraw") as other:
         assert other.release("first", "rho", 0.25, seven).tolist() == [[7, -7]]
-    assert not store.burnt("first")
-    assert store.shown()["releases"][0]["status"] == "redrawn" and store.shown()["spent"]["rho"] == 0.25
+    assert not store.is_burnt("first")
+    assert store.describe()["releases"][0]["status"] == "redrawn" and store.describe()["spent"]["rho"] == 0.25
     assert store.release("first", "rho", 0.25, never).tolist() == [[7, -7]]
 
 
@@ -342,13 +342,13 @@ def test_a_draw_that_fails_is_charged_and_burnt_or_redrawn(store: ReleaseStore, 
 def test_only_integers_are_released(store: ReleaseStore, value: Any) -> None:
     with pytest.raises(TypeError, match="int64"):
         store.release("first", "rho", 0.25, lambda: value)
-    assert store.burnt("first")
+    assert store.is_burnt("first")
 
 
 def test_a_draw_cannot_release(store: ReleaseStore) -> None:
-    with pytest.raises(StoreError, match="this very draw"):
+    with pytest.raises(StoreError, match="waits for this draw"):
         store.release("outer", "rho", 0.1, lambda: store.release("inner", "rho", 0.1, seven))
-    assert [release["name"] for release in store.shown()["releases"]] == ["outer"]
+    assert [release["name"] for release in store.describe()["releases"]] == ["outer"]
 
 
 def test_two_threads_that_ask_at_once_get_one_value(store: ReleaseStore, place: Place) -> None:
@@ -372,7 +372,7 @@ def test_two_threads_that_ask_at_once_get_one_value(store: ReleaseStore, place: 
     thread_a.join(20)
     thread_b.join(20)
     assert values == [[1], [1]] and draws == [1]
-    assert store.shown()["releases"][0]["status"] == "released"
+    assert store.describe()["releases"][0]["status"] == "released"
 
 
 # ------------------------------------------------------------------------------------------------------- raw SQL, facts
@@ -452,13 +452,13 @@ GUARDED = (
 def test_the_file_defends_itself(used: Path, path: Path, statement: str, words: str) -> None:
     shutil.copy(used, path)
     with ReleaseStore(path) as store:
-        before = store.shown()
+        before = store.describe()
         with (
             contextlib.closing(sqlite3.connect(path, isolation_level=None)) as database,
             pytest.raises(sqlite3.IntegrityError, match=words),
         ):
             database.execute(statement)
-        assert store.shown() == before
+        assert store.describe() == before
         assert store.release("done", "rho", 0.25, never).tolist() == [[7, -7]]
         assert store.fact("seed", lambda: b"2") == b"1"
     ReleaseStore(path).close()
@@ -472,7 +472,7 @@ def test_the_first_fact_wins(store: ReleaseStore, place: Place) -> None:
 
     assert store.fact("seed", make) == b"quicker"
     assert store.fact("other", lambda: b"") == b""
-    assert store.shown()["facts"] == ["other", "seed"]
+    assert store.describe()["facts"] == ["other", "seed"]
 
 
 # --------------------------------------------------------------------------------------------------- files and purging
@@ -567,7 +567,7 @@ def test_an_empty_file_becomes_a_store(path: Path) -> None:
     """It is what a process leaves that is killed just after creating it."""
     path.touch(0o600)
     with ReleaseStore(path) as store:
-        assert store.shown()["study"] is None and store.shown()["limits"] == {}
+        assert store.describe()["study"] is None and store.describe()["limits"] == {}
 
 
 def test_a_link_leads_to_the_same_lock(file_store: ReleaseStore, path: Path) -> None:
@@ -579,7 +579,7 @@ def test_a_link_leads_to_the_same_lock(file_store: ReleaseStore, path: Path) -> 
 
 def test_a_forked_child_must_open_its_own(store: ReleaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store._engine, "_process", -1)
-    with pytest.raises(StoreError, match="open it again in the child"):
+    with pytest.raises(StoreError, match="Open it again in the child"):
         store.count("a")
 
 
@@ -591,15 +591,17 @@ def test_a_purged_store_keeps_what_was_released_and_takes_nothing_new(store: Rel
     store.release("first", "rho", 0.25, seven)
     with pytest.raises(InterruptedError):
         store.release("lost", "rho", 0.25, fail)
-    before = store.shown()
+    before = store.describe()
     assert not before["purged"]
     with ReleaseStore(place) as idle:  # somebody else may have it open, as long as nobody is reading
         idle.count("a")
         store.purge()
-    assert store.shown() == before | {"purged": True}
+    assert store.describe() == before | {"purged": True}
     assert store.release("first", "rho", 0.25, never).tolist() == [[7, -7]]
     assert (
-        store.fact("seed", lambda: b"2") == b"1" and store.sealed("a") and store.places("queue", [0]) == {0: b"place"}
+        store.fact("seed", lambda: b"2") == b"1"
+        and store.is_sealed("a")
+        and store.places("queue", [0]) == {0: b"place"}
     )
     redrawing = ReleaseStore(place, after_crash="redraw")
     for refused in (
@@ -617,7 +619,7 @@ def test_a_purged_store_keeps_what_was_released_and_takes_nothing_new(store: Rel
             refused()
     redrawing.close()
     store.purge()
-    assert store.shown()["purged"] and len(store.shown()["releases"]) == 2
+    assert store.describe()["purged"] and len(store.describe()["releases"]) == 2
 
 
 def test_a_purge_under_a_reader_says_that_it_is_unfinished(file_store: ReleaseStore, path: Path) -> None:
@@ -628,9 +630,9 @@ def test_a_purge_under_a_reader_says_that_it_is_unfinished(file_store: ReleaseSt
         reader.execute("SELECT total FROM sums").fetchall()
         with pytest.raises(StoreError, match="purge again"):
             file_store.purge()
-        assert file_store.shown()["purge_unfinished"] and not file_store.shown()["purged"]
+        assert file_store.describe()["purge_unfinished"] and not file_store.describe()["purged"]
     file_store.purge()
-    assert file_store.shown()["purged"] and not file_store.shown()["purge_unfinished"]
+    assert file_store.describe()["purged"] and not file_store.describe()["purge_unfinished"]
 
 
 def test_a_key_counts_once_in_a_scope_and_a_full_sum_takes_no_more(store: ReleaseStore) -> None:
@@ -639,7 +641,7 @@ def test_a_key_counts_once_in_a_scope_and_a_full_sum_takes_no_more(store: Releas
     new = store.contribute("block 1", ["b", "d"], rows[:2], scope="people", at_most=1)
     assert new.tolist() == [False, True]
     assert store.contribute("block 1", ["b"], rows[:1], at_most=2).all()  # without the scope it is another key
-    with pytest.raises(SumFullError, match="takes 2"):
+    with pytest.raises(SumFullError, match="accepts 2"):
         store.contribute("block 1", ["e"], rows[:1], scope="people", at_most=2)
     assert store.count("block 1") == 2
     assert store.contribute("block 2", ["e"], rows[:1], scope="people").all()  # the refused key was not used up
@@ -661,7 +663,7 @@ def test_values_are_read_without_drawing_and_crashes_are_noted(store: ReleaseSto
     with ReleaseStore(place, after_crash="redraw") as second:
         second.release("z", "rho", 0.1, lambda: np.array([5]))
     burnt, drawn = store.notes()
-    assert burnt == "burnt by a crash and charged all the same: y"
+    assert burnt == "burnt by a crash, with their budget spent: y"
     assert drawn.endswith("drawn again: z")
 
 

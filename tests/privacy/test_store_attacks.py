@@ -41,7 +41,7 @@ def test_a_link_in_place_of_a_lock_or_a_log_leads_nowhere(tmp_path, linked):
     (tmp_path / linked).symlink_to(tmp_path / "diary")  # after the path of the log was resolved
     if linked == "a.log":
         with pytest.raises(OSError, match="symbolic links"):
-            log.tell([ChainedEvent(0, "study", "", bytes(32))], lambda point: None)
+            log.append([ChainedEvent(0, "study", "", bytes(32))], lambda point: None)
     else:
         with pytest.raises(StoreError, match=r"`.*a\.db\.lock` is a symbolic link"):
             privrl.ReleaseStore(**where)
@@ -79,7 +79,7 @@ def test_the_log_knows_what_another_process_is_told(tmp_path):
 def test_durations_are_not_shown(tmp_path):
     with privrl.ReleaseStore(tmp_path / "s.db") as store:
         fitted(store)
-        assert all(len(release["date"]) == len("2026-01-31") for release in store.shown()["releases"])
+        assert all(len(release["date"]) == len("2026-01-31") for release in store.describe()["releases"])
 
 
 def test_a_place_cannot_be_given_to_another_id(tmp_path):

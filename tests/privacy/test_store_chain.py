@@ -151,10 +151,10 @@ def test_an_older_copy_is_refused_by_the_log_alone(path: Path, log: Path, tmp_pa
     with ReleaseStore(path, log=log) as store:
         store.release("second", "rho", 0.75, seven)
     shutil.copy(copy, path)
-    with pytest.raises(BehindLogError, match="older copy was put back"):
+    with pytest.raises(BehindLogError, match="older copy was restored"):
         ReleaseStore(path, log=log)
     with ReleaseStore(path) as store:  # without a log nobody can know
-        assert store.shown()["spent"] == {"rho": 0.25}
+        assert store.describe()["spent"] == {"rho": 0.25}
 
 
 def test_a_chain_that_was_written_anew_is_refused_by_the_log_alone(path: Path, log: Path, tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_store_that_is_swapped_under_a_running_process_is_noticed(path: Path, 
         with pytest.raises((BehindLogError, AuditLogError)):
             store.release("first", "rho", 0.25, fail)
         log.unlink()
-        with pytest.raises(AuditLogError, match="it is gone"):
+        with pytest.raises(AuditLogError, match="it is missing"):
             store.fact("seed", lambda: b"1")
 
 
@@ -191,7 +191,7 @@ def test_a_missing_log_is_accepted_deliberately(filled: Path, log: Path) -> None
         ReleaseStore(filled, log=log, accept_missing_log=True).close()
         assert log.read_text() == before
     filled.unlink()
-    with pytest.raises(BehindLogError, match="says that there was one"):
+    with pytest.raises(BehindLogError, match="so there was one"):
         ReleaseStore(filled, log=log)
     assert not filled.exists()
 
@@ -276,5 +276,5 @@ def test_a_store_in_memory_does_the_same(tmp_path: Path, monkeypatch: pytest.Mon
     with ReleaseStore.in_memory() as store:
         fill(store)
         assert store.release("first", "rho", 0.25, fail, distribution=b"scale 3").tolist() == [7, -7]
-        assert store.burnt("burnt") and store.total("block 0") == 5
+        assert store.is_burnt("burnt") and store.total("block 0") == 5
     assert list(tmp_path.iterdir()) == []

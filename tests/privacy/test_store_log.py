@@ -108,7 +108,7 @@ def test_an_older_copy_is_refused_with_what_it_lacks(path: Path, log: Path, afte
     events = len(lines(log))
     restored(path, copy)
     for _ in range(2):
-        with pytest.raises(BehindLogError, match=r"behind its audit log.*older copy was put back"):
+        with pytest.raises(BehindLogError, match=r"behind its audit log.*older copy was restored"):
             open_once(path, log)
     assert len(lines(log)) == events
     ReleaseStore(path).close()  # without its log nobody would have noticed
@@ -130,7 +130,7 @@ def test_a_store_that_forgets_while_it_is_open_is_refused_at_the_next_event(path
             store.release("second", "rho", 0.25, seven)
         with pytest.raises(BehindLogError, match="a replica lags"):
             store.seal("block 1")
-        assert log.read_bytes() == before and store.shown()["spent"] == {"rho": 0.25}
+        assert log.read_bytes() == before and store.describe()["spent"] == {"rho": 0.25}
 
 
 def test_a_store_with_another_value_under_the_same_name_is_refused(path: Path, log: Path) -> None:
@@ -152,7 +152,7 @@ def test_a_lost_store_is_not_begun_anew(path: Path, log: Path) -> None:
     fill(path, log)
     for file in path.parent.glob("study.db*"):
         file.unlink()
-    with pytest.raises(BehindLogError, match="says that there was one"):
+    with pytest.raises(BehindLogError, match="so there was one"):
         open_once(path, log)
     assert not path.exists()
 
@@ -203,7 +203,7 @@ def test_a_log_that_is_cut_while_it_is_used_stops_the_next_release(path: Path, l
         os.truncate(log, 100)
         with pytest.raises(AuditLogError, match="removed while it was in use"):
             store.release("second", "rho", 0.25, seven)
-        assert store.shown()["spent"] == {"rho": 0.25}
+        assert store.describe()["spent"] == {"rho": 0.25}
 
 
 def test_on_a_full_disk_nothing_is_returned_and_later_the_log_is_completed(
@@ -223,7 +223,7 @@ def test_on_a_full_disk_nothing_is_returned_and_later_the_log_is_completed(
             for _ in range(2):
                 with pytest.raises(OSError, match="No space left"):
                     store.release("second", "rho", 0.25, seven)
-        assert not log.read_bytes().endswith(b"\n") and store.shown()["spent"] == {"rho": 0.5}
+        assert not log.read_bytes().endswith(b"\n") and store.describe()["spent"] == {"rho": 0.5}
     with ReleaseStore(path, log=log, after_crash="redraw") as store:
         np.testing.assert_array_equal(store.release("second", "rho", 0.25, seven), seven())
     assert [line["kind"] for line in lines(log)][-3:] == ["reserve", "redraw", "value"]
@@ -250,7 +250,7 @@ def test_a_missing_log_is_accepted_once_by_who_vouches(path: Path, log: Path) ->
     fill(path, log)
     before = log.read_bytes()
     log.unlink()
-    with pytest.raises(StoreError, match=r"audit log .* is missing .* `privrl store new-log STORE LOG`"):
+    with pytest.raises(StoreError, match=r"audit log .* is missing, .* `privrl store new-log STORE LOG`"):
         open_once(path, log)
     ReleaseStore(path, log=log, accept_missing_log=True).close()
     assert log.read_bytes() == before

@@ -73,11 +73,11 @@ def translated(statement: str) -> str:
 def test_the_database_defends_itself(used: tuple[ReleaseStore, Any], statement: str, words: str) -> None:
     """Against its owner too, as long as the guards are there."""
     store, database = used
-    before = store.shown()
+    before = store.describe()
     refused = (psycopg.errors.RaiseException, psycopg.errors.CheckViolation)
     with pytest.raises(refused, match=words.replace("CHECK", "charge_check")):
         database.execute(translated(statement))
-    assert store.shown() == before
+    assert store.describe() == before
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_guards_that_were_dropped_and_put_back_are_found_out(address: str, state
 def test_a_schema_of_something_else_and_an_unknown_server_are_refused(address: str) -> None:
     with sql(address) as database:
         database.execute("CREATE TABLE people (name text)")
-    with pytest.raises(StoreError, match="tables of something else"):
+    with pytest.raises(StoreError, match="tables of another program"):
         ReleaseStore(address)
     for wrong, words in (
         ("postgresql://someone:secret@/none?host=/nowhere", "`postgresql:///nowhere/none` cannot be reached"),
-        ("postgresql://someone:secret@[::1/none", "cannot be read"),
-        ("postgresql://someone:secret@/none?sslmood=require", "cannot be read"),
+        ("postgresql://someone:secret@[::1/none", "is malformed"),
+        ("postgresql://someone:secret@/none?sslmood=require", "is malformed"),
     ):
         with pytest.raises(StoreError, match=words) as caught:
             ReleaseStore(wrong)
         assert "secret" not in str(caught.value) and "someone" not in str(caught.value)
         assert isinstance(caught.value, UnreachableError) == ("reached" in words)
-    with pytest.raises(StoreError, match="names no schema"):
+    with pytest.raises(StoreError, match="has no schema"):
         ReleaseStore(address.rsplit("%3D", 1)[0] + "%3Dmissing")
 
 
@@ -177,7 +177,7 @@ def test_the_role_of_a_service_can_run_a_study_and_remove_nothing(address: str, 
             assert store.reserve_range("tickets", 5) == range(5) and store.fact("seed", lambda: b"1") == b"1"
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 store.purge()
-            assert not store.shown()["purge_unfinished"]
+            assert not store.describe()["purge_unfinished"]
         with sql(serving) as allowed:
             for statement in (
                 "DELETE FROM sums",
@@ -222,12 +222,12 @@ def test_an_older_copy_is_refused_by_the_log(address: str, postgres: Cluster, tm
     with ReleaseStore(address, log=log) as store:
         store.open_study(STUDY, LIMITS)
         store.release("first", "rho", 0.25, seven)
-    with pytest.raises(BehindLogError, match="says that there was one"):
+    with pytest.raises(BehindLogError, match="so there was one"):
         ReleaseStore(postgres.new(), log=log)
     other = postgres.new()
     with ReleaseStore(other) as store:
         store.open_study(STUDY, LIMITS)
-    with pytest.raises(BehindLogError, match="older copy was put back"):
+    with pytest.raises(BehindLogError, match="older copy was restored"):
         ReleaseStore(other, log=log)
 
 
@@ -307,7 +307,7 @@ def test_two_releases_are_drawn_side_by_side_and_one_pool_is_not_overspent(addre
 
             def draw() -> np.ndarray:
                 assert other.release("second", "rho", 0.3, seven).tolist() == [[7, -7]]
-                assert {r["name"]: r["status"] for r in other.shown()["releases"]}["first"] == "reserved"
+                assert {r["name"]: r["status"] for r in other.describe()["releases"]}["first"] == "reserved"
                 with pytest.raises(StoreError, match="over the limit"):
                     other.release("third", "rho", 0.3, never)
                 return seven()
@@ -366,7 +366,7 @@ def test_a_purge_waits_for_a_draw_under_way(address: str) -> None:
             store.release("first", "rho", 0.25, draw)
         finally:
             thread.join()
-        assert store.shown()["purged"] and store.value("first") is not None
+        assert store.describe()["purged"] and store.value("first") is not None
         kinds = [kind for (kind,) in database.execute("SELECT kind FROM chain ORDER BY number")]
         assert kinds[-2:] == ["value", "purge"]
         with pytest.raises(StoreError, match="was purged"):
@@ -421,12 +421,12 @@ def test_a_draw_whose_connection_was_lost_is_not_kept(postgres: Cluster) -> None
             postgres.kill()
             postgres.start()
             with ReleaseStore(address) as other:
-                assert other.burnt("first")
+                assert other.is_burnt("first")
             return seven()
 
         with pytest.raises(StoreError, match="was lost"):
             store.release("first", "rho", 0.25, draw)
-        assert store.burnt("first") and store.value("first") is None
+        assert store.is_burnt("first") and store.value("first") is None
         with pytest.raises(BurntError):
             store.release("first", "rho", 0.25, never)
 

@@ -209,7 +209,7 @@ class Witness:
         """Compares the stores with all that was answered, and their sums with what is in them."""
         with open_store(central) as store:
             self._look_at_records(central, store)
-            for name in (row["name"] for row in store.shown()["releases"]):
+            for name in (row["name"] for row in store.describe()["releases"]):
                 value = store.value(name)
                 if value is not None:
                     self.check("two values", self.values.setdefault(name, value.tobytes()) == value.tobytes())
@@ -241,7 +241,7 @@ class Witness:
         self.check("other blocks", found.keys() == expected.keys())
         for name in found.keys() & expected.keys():
             self.check(f"another sum of {name}", np.array_equal(found[name], expected[name]))
-        sealed = set(store.shown()["sealed"])
+        sealed = set(store.describe()["sealed"])
         for user in self.recorded - set(counted):  # answered, and too late: its block had closed
             ends, number = agent.plans._arrivals._ends, int(self.tickets[user]["number"])
             block = int(np.searchsorted(ends, number, side="right"))

@@ -170,7 +170,7 @@ class Service:
 
     def shown(self) -> dict[str, Any]:
         """What the store shows now."""
-        return self.run(self.served.run_in_writer(lambda store: store.shown()))
+        return self.run(self.served.run_in_writer(lambda store: store.describe()))
 
     def close(self) -> None:
         self.studies.stop()

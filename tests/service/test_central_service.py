@@ -242,14 +242,14 @@ def bad_requests(river: Service) -> dict[str, tuple[Any, ...]]:
 
 def test_every_refusal_has_its_type_and_leaves_the_store_as_it_was(river: Service) -> None:
     requests = bad_requests(river)
-    kept, shown = river.content(), river.shown()
+    kept, shown = river.content(), river.describe()
     for name, (reason, method, path, *rest) in requests.items():
         content, key = (*rest, None, None)[:2] if len(rest) < 2 else rest
         reply = river.ask(method, path, content, key=key)
         assert reply.reason == reason, name
         assert "prk_" not in reply.json["detail"] and "anna" not in reply.json["detail"]
         assert (reply.headers.get("www-authenticate") == "Bearer") is (reason == "no-key")
-    assert river.shown() == shown
+    assert river.describe() == shown
     assert river.content() == kept
 
 

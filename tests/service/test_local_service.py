@@ -68,7 +68,7 @@ def test_numbers_are_reserved_before_they_run_out(phone: Service) -> None:
 
     found = [int(reply.json["number"]) for reply in phone.run(many())]
     assert len(set(found)) == 2_500
-    assert phone.shown()["ranges"]["tickets"] <= max(found) + 2_000
+    assert phone.describe()["ranges"]["tickets"] <= max(found) + 2_000
 
 
 def test_a_report_counts_once_however_often_it_is_sent(phone: Service) -> None:
@@ -176,12 +176,12 @@ def test_every_refusal_has_its_type_and_leaves_the_store_as_it_was(phone: Servic
         "no such symbol": ("out-of-range", "POST", "reports", report(phone, leave, [part["symbols"]] * part["size"])),
         "another answer": ("conflict", "POST", "reports", another),
     }
-    kept, shown = phone.content(), phone.shown()
+    kept, shown = phone.content(), phone.describe()
     for name, (reason, method, path, body) in requests.items():
         reply = phone.ask(method, path, body, key=app)
         assert reply.reason == reason, name
         assert reply.headers["access-control-allow-origin"] == "*"
-    assert (phone.content(), phone.shown()) == (kept, shown)
+    assert (phone.content(), phone.describe()) == (kept, shown)
 
 
 def test_an_expired_ticket_is_refused_unless_its_report_is_there(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from service.serving import CENTRAL, LOCAL, study_file
 
 import privrl
 from privrl.privacy.store.errors import UnreachableError
-from privrl.privacy.store.release_store import is_there
+from privrl.privacy.store.release_store import store_exists
 from privrl.service.opening import begin_study, find_differences, open_store
 from privrl.service.study_file import read_study_file
 
@@ -102,7 +102,7 @@ def test_sizes_and_a_world_declare_the_same_study(tmp_path: Path) -> None:
     assert file.world.problem().rewards is not None
     with privrl.ReleaseStore.in_memory() as store:
         privrl.Agent(file.learner(), file.privatizer(), num_users=40, store=store, patience=1_000.0)
-        declared = store.shown()
+        declared = store.describe()
     named = study_file(tmp_path / "named", CENTRAL)
     expected = (
         [] if world.mdp.reward.tolist() == [[[0.005, 0.0], [0.0, 0.0], [0.0, 1.0]]] else ["`recipe` or `[world]`"]
@@ -115,7 +115,7 @@ def test_a_study_is_frozen_once_it_is_begun(tmp_path: Path) -> None:
     assert (tmp_path / "study.db").stat().st_mode & 0o777 == 0o600
     begin_study(file)  # again: the same
     with open_store(file) as store:
-        shown = store.shown()
+        shown = store.describe()
     assert find_differences(file, shown) == []
     file.path.write_text(file.path.read_text().replace("epsilon = 1.0", "epsilon = 2.0"))
     other = read_study_file(file.path)
@@ -129,7 +129,7 @@ def test_a_server_that_can_only_be_read_is_not_served(tmp_path: Path, postgres: 
     study_file(tmp_path, CENTRAL, address)
     path = tmp_path / "study.toml"
     path.write_text(path.read_text().replace(address, address + "%20-cdefault_transaction_read_only%3Don"))
-    with pytest.raises(UnreachableError, match="can only be read"):
+    with pytest.raises(UnreachableError, match="is read-only"):
         open_store(read_study_file(path))
 
 
@@ -138,7 +138,7 @@ def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | 
     path.write_text(LOCAL.replace("STORE", str(place)))
     with pytest.raises(ValueError, match="privrl serve init"):
         open_store(read_study_file(path))
-    assert not is_there(place)
+    assert not store_exists(place)
 
 
 @pytest.mark.parametrize(

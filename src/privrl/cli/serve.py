@@ -95,7 +95,7 @@ def run(
 def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and show what `run` would do. It changes nothing."""
     check_installed()
-    from privrl.privacy.store.release_store import is_there
+    from privrl.privacy.store.release_store import store_exists
     from privrl.service.access import KeyFile
     from privrl.service.opening import check_same_study, declare_in_memory, open_store, read_identity
     from privrl.service.study_file import read_study_file
@@ -103,12 +103,12 @@ def check(file: StudyFileArgument) -> None:
     study = read_study_file(file)
     keys = KeyFile(study.keys_place).read()
     keep_compiled_programs()
-    if not is_there(study.place):
+    if not store_exists(study.place):
         declare_in_memory(study)
         say(f"`{file}` is valid. The study was not begun yet: `privrl serve init {file}`.")
         return
     with open_store(study) as store:
-        shown = store.shown()
+        shown = store.describe()
     check_same_study(study, shown)
     if study.kind == "local":
         say(f"The SHA-256 of its document, for its apps: {read_identity(study)}")

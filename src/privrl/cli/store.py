@@ -34,7 +34,7 @@ def _opened(file: str, log: Path | None = None, *, accept_missing_log: bool = Fa
 def show(file: FileArgument, store_log: StoreLogOption = None, json: JsonOption = False) -> None:
     """Show what was declared, spent, released and burnt; nothing raw, and not how many people were counted."""
     with _opened(file, store_log) as opened:
-        shown = opened.shown()
+        shown = opened.describe()
     if json:
         emit({"file": place_of(file), **shown})
     else:

@@ -177,7 +177,7 @@ class CentralStudy(AbstractServedStudy):
 
     def _make_agent(self, store: ReleaseStore) -> Agent | None:
         """Make the agent; `None` if the store was purged before everything was released."""
-        self.view = replace(self.view, shown=store.shown())
+        self.view = replace(self.view, shown=store.describe())
         try:
             agent = start_learning(self.file, store, lambda: self._time)
         except StoreError:
@@ -236,6 +236,6 @@ class CentralStudy(AbstractServedStudy):
             self.policy = msgspec.json.encode(PolicyAnswer(plans.closed, newest.tolist()))
             assert self._store is not None
             certificate = agent.certificate.to_json()
-            self.view = replace(self.view, plan=plans.closed, certificate=certificate, shown=self._store.shown())
+            self.view = replace(self.view, plan=plans.closed, certificate=certificate, shown=self._store.describe())
         closing = agent.next_closing
         return None if closing is None else math.ceil(closing) - self._clock()

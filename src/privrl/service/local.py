@@ -109,7 +109,7 @@ class LocalStudy(AbstractServedStudy):
     # ------------------------------------------------------------------------------------------- in the writer's thread
 
     def _begin(self, store: ReleaseStore) -> None:
-        self.view = replace(self.view, shown=store.shown())
+        self.view = replace(self.view, shown=store.describe())
         try:
             server = start_learning(self.file, store, self._clock)
         except StoreError:
@@ -141,6 +141,6 @@ class LocalStudy(AbstractServedStudy):
             self._finished = server.plans.finished
             assert self._store is not None
             certificate = server.result().certificate.to_json()
-            shown, newest = self._store.shown(), len(self.plans) - 1
+            shown, newest = self._store.describe(), len(self.plans) - 1
             self.view = replace(self.view, plan=newest, certificate=certificate, shown=shown)
         return None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from privrl.privacy.store.errors import StudyMismatchError
-from privrl.privacy.store.release_store import ReleaseStore, check_writable, is_there, place_of
+from privrl.privacy.store.release_store import ReleaseStore, check_writable, place_of, store_exists
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
@@ -39,7 +39,7 @@ def open_store(file: StudyFile) -> ReleaseStore:
 
     A release that a crash interrupted is drawn again, because its first value was never shown.
     """
-    if not is_there(file.place):
+    if not store_exists(file.place):
         raise ValueError(
             f"There is no store `{place_of(file.place)}` yet. Begin the study: `privrl serve init {file.path}`."
         )
@@ -54,7 +54,7 @@ def _store(file: StudyFile) -> ReleaseStore:
 def read_identity(file: StudyFile) -> str | None:
     """Read the SHA-256 of the document of a local study, which its apps pin; `None` for a central study."""
     with open_store(file) as store:
-        if not store.known("document"):
+        if not store.has_fact("document"):
             return None
         return identity_of(store.fact("document", bytes)).hex()
 
@@ -68,7 +68,7 @@ def start_learning(file: StudyFile, store: ReleaseStore, clock: Callable[[], flo
     try:
         return _make_agent_or_server(file, store, clock)
     except StudyMismatchError:
-        check_same_study(file, store.shown())
+        check_same_study(file, store.describe())
         raise
 
 
@@ -107,7 +107,7 @@ def declare_in_memory(file: StudyFile) -> dict[str, Any]:
     """Declare the study in a store in memory, and return what that store shows."""
     with ReleaseStore.in_memory() as blank:
         start_learning(file, blank)
-        return blank.shown()
+        return blank.describe()
 
 
 def find_differences(file: StudyFile, shown: Mapping[str, Any]) -> list[str]:

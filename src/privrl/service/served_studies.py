@@ -34,7 +34,7 @@ class PublicView:
         plan: the number of the newest plan.
         ends: the public ends of the blocks; the first `plan` of them are closed.
         certificate: a bound on what all releases reveal, as JSON.
-        shown: `ReleaseStore.shown()`: the declared and spent budget, releases, and issued tickets.
+        shown: `ReleaseStore.describe()`: the declared and spent budget, releases, and issued tickets.
     """
 
     plan: int = 0
@@ -130,7 +130,7 @@ class AbstractServedStudy(abc.ABC):
         """Read the store into the view, which is otherwise as old as the newest plan."""
 
         def show(store: ReleaseStore) -> None:
-            self.view = replace(self.view, shown=store.shown())
+            self.view = replace(self.view, shown=store.describe())
 
         await self.run_in_writer(show)
         return self.view

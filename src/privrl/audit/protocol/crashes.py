@@ -114,7 +114,7 @@ def measure_spending(store: ReleaseStore, events: Sequence[Event]) -> dict[str, 
     """
     by_name = {event.name: event for event in events}
     used: dict[str, list[float]] = {name: [] for name in by_name}
-    for row in store.shown()["releases"]:
+    for row in store.describe()["releases"]:
         lattice = Lattice.from_bytes(store.distribution(row["name"]) or b"")
         units = lattice.sensitivity / lattice.granularity
         spread = math.sqrt(lattice.noise**2 - 4.0) if lattice.kind == "l2" else float(lattice.noise)
@@ -150,7 +150,7 @@ def spend_after_crash(
         with ReleaseStore(path, after_crash=after_crash) as store:
             with contextlib.suppress(StoreError, ValueError):  # refused, or its budget is lost
                 second.run(store)
-            return measure_spending(store, first.fit.events) if store.shown()["releases"] else {}
+            return measure_spending(store, first.fit.events) if store.describe()["releases"] else {}
 
 
 def list_passed_points(attempt: Attempt) -> list[str]:
@@ -194,12 +194,12 @@ def attack_fit(
             fit(data, learner, privatizer, store=mortal)
         for what, table, other in attempts:
             with ReleaseStore(path) as restarted:
-                before = restarted.shown()["releases"]
+                before = restarted.describe()["releases"]
                 try:
                     fit(table, other, privatizer, store=restarted)
                     found.append(f"a fit that has begun continues with {what}")
                 except StudyMismatchError:
-                    if restarted.shown()["releases"] != before:
+                    if restarted.describe()["releases"] != before:
                         found.append(f"with {what}, a budget was reserved before the refusal")
     return Finding(CRASHES, len(points) + len(attempts), tuple(found))
 
@@ -240,7 +240,7 @@ def attack_agent(
         return leaf_bytes(agent.policy)
 
     def released(store: ReleaseStore) -> list[tuple[object, ...]]:
-        rows = store.shown()["releases"]
+        rows = store.describe()["releases"]
         return [(row["name"], store.distribution(row["name"]), leaf_bytes(store.value(row["name"]))) for row in rows]
 
     with temporary_store() as path, MortalStore(path, after_crash="redraw") as store:

@@ -1,4 +1,4 @@
-"""Every event of a store carries the hash of the one before, and a log outside the store says how far it got.
+"""The hash chain of a store: every event carries the hash of the event before.
 
 Events are: the file, the study with its limits, each reservation with its charge and distribution, each redraw, each
 value, each fact, each seal, and the purge. Link n is
@@ -6,30 +6,29 @@ value, each fact, each seal, and the purge. Link n is
     hash(n) = SHA-256(hash(n - 1), number, kind, subject, the rows of the tables that the event wrote)
 
 and is written in the transaction of these rows. Opening a store recomputes the chain from its tables, in time linear in
-the number of events and the bytes of their values, whatever the number of contributions.
+the number of events and the bytes of their values, independent of the number of contributions.
 
-**What is detected.** The chain alone: a row of those tables that was changed, added, removed or dated otherwise without
-writing the chain anew, also when the guards were dropped for it and put back. With an audit log (`log.py`): in addition
-a chain that was written anew and an older copy of the whole file, as long as the log holds one event that the file
-lacks or has otherwise.
+**What is detected.** The chain alone detects a row of those tables that was changed, added, removed or given another
+date without rewriting the chain, even if the guards were dropped for it and restored. An audit log (`log.py`) also
+detects a rewritten chain and an older copy of the whole file, as long as the log holds one event that the file lacks
+or in which it differs.
 
-**What is not.** The hash has no key: a program that writes to the file can recompute the whole chain, and only the log
-notices. If the log is replaced too, or both are deleted, nothing is noticed. Events that are not in the log yet are
-protected by the chain alone. The chain is checked when a store is opened, so a process that has it open does not notice
-a change before the next one opens it. Rows about people (sums, digests, places and ranges) are not in the chain.
+**What is not detected.** The hash has no key: a program that writes to the file can recompute the whole chain, and only
+the log detects that. If the log is replaced too, or both are deleted, nothing is detected. Events that are not yet in
+the log are protected by the chain alone. The chain is checked when a store is opened, so a process that has the store
+open does not detect a change; the next process that opens it does. Rows about people (sums, digests, places and ranges)
+are not in the chain.
 """
 
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from privrl.privacy.store.errors import TamperedError
+from privrl.privacy.store.statements import Execute
 
-Select = Callable[..., Any]  # a query and its values, to rows
-
-# What an event of each kind wrote.
+# The rows that an event of each kind wrote.
 _WRITTEN = {
     "file": "SELECT fingerprint FROM digest_key WHERE '' = ?",
     "study": "SELECT content, NULL FROM study WHERE '' = ? UNION ALL SELECT pool, allowed FROM pools ORDER BY 2, 1",
@@ -40,7 +39,7 @@ _WRITTEN = {
     "seal": "SELECT sealed FROM seals WHERE name = ?",
     "purge": "SELECT begun FROM purges WHERE '' = ?",
 }
-# The subjects of which there must be exactly one event of each kind.
+# The subjects that must have exactly one event of each kind.
 _SUBJECTS = {
     "file": "SELECT ''",
     "study": "SELECT '' FROM study UNION SELECT '' FROM pools",
@@ -60,7 +59,7 @@ class Link(NamedTuple):
 
 
 class ChainedEvent(NamedTuple):
-    """A row of the chain: what happened to what, and the hash of it and of everything before."""
+    """A row of the chain: the kind and the subject of an event, and the hash of it and of all events before."""
 
     number: int
     kind: str
@@ -71,36 +70,36 @@ class ChainedEvent(NamedTuple):
 START = Link(-1, b"")
 
 
-def last_link(select: Select) -> Link:
-    """The end of the chain, unverified."""
+def last_link(select: Execute) -> Link:
+    """The end of the chain, without verifying it."""
     found = select("SELECT number, hash FROM chain ORDER BY number DESC LIMIT 1").fetchall()
     return Link(*found[0]) if found else START
 
 
-def event(select: Select, number: int) -> ChainedEvent | None:
-    """One event; None if there are not so many."""
+def event(select: Execute, number: int) -> ChainedEvent | None:
+    """Event number `number`, or `None` if the chain is shorter."""
     found = select("SELECT number, kind, subject, hash FROM chain WHERE number = ?", number).fetchone()
     return None if found is None else ChainedEvent(*found)
 
 
-def events_after(select: Select, number: int) -> list[ChainedEvent]:
+def events_after(select: Execute, number: int) -> list[ChainedEvent]:
     """All events after one, in order."""
     rows = select("SELECT number, kind, subject, hash FROM chain WHERE number > ? ORDER BY number", number).fetchall()
     return [ChainedEvent(*row) for row in rows]
 
 
-def following(select: Select, last: Link, kind: str, subject: str) -> Link:
-    """The link of an event, from the rows that it wrote."""
+def next_link(select: Execute, last: Link, kind: str, subject: str) -> Link:
+    """Computes the link of an event from the rows that it wrote."""
     rows = [[_plain(entry) for entry in row] for row in select(_WRITTEN[kind], subject).fetchall()]
     content = json.dumps([last.number + 1, kind, subject, rows], separators=(",", ":")).encode()
     return Link(last.number + 1, hashlib.sha256(last.hash + content).digest())
 
 
-def verified(select: Select, path: str) -> None:
-    """Recomputes the chain from the tables; refuses a store in which they disagree."""
+def verify(select: Execute, path: str) -> None:
+    """Recomputes the chain from the tables. Refuses a store whose chain and tables disagree."""
     last, seen = START, defaultdict[str, list[str]](list)
     for number, kind, subject, written in events_after(select, START.number):
-        if kind not in _WRITTEN or following(select, last, kind, subject) != (number, written):
+        if kind not in _WRITTEN or next_link(select, last, kind, subject) != (number, written):
             raise _tampered(path, f"event {last.number + 1} is not what was written")
         last = Link(number, written)
         seen[kind].append(subject)
@@ -109,23 +108,23 @@ def verified(select: Select, path: str) -> None:
             raise _tampered(path, f"its tables and its chain differ in events of kind `{kind}`")
     ((content, fingerprint),) = select("SELECT content, fingerprint FROM digest_key").fetchall()
     if content is not None and (seen["purge"] or fingerprint_of(content) != fingerprint):
-        raise _tampered(path, "its digest key was exchanged")
+        raise _tampered(path, "its digest key was replaced")
 
 
 def fingerprint_of(digest_key: bytes) -> bytes:
-    """What is left of the digest key after a purge. It makes every hash of the chain unpredictable from outside."""
+    """What remains of the digest key after a purge. Because of it, outsiders cannot predict any hash of the chain."""
     return hashlib.sha256(digest_key).digest()
 
 
 def _tampered(path: str, what: str) -> TamperedError:
     return TamperedError(
-        f"Rows of `{path}` were changed by another program: {what}. It cannot be trusted any more; what it has spent "
-        "is unknown."
+        f"Rows of `{path}` were changed by another program: {what}. It can no longer be trusted, and what it has "
+        "spent is unknown. Restore the newest copy."
     )
 
 
-def _plain(entry: Any) -> Any:
-    """An entry of a row as JSON, exactly and without mixing up types."""
+def _plain(entry: object) -> object:
+    """An entry of a row as JSON: exact, and different for different types."""
     if isinstance(entry, bytes):
         return ["sha256", hashlib.sha256(entry).hexdigest()]
     return ["float", entry.hex()] if isinstance(entry, float) else entry

@@ -1,8 +1,8 @@
-"""What a store needs from a database: transactions with a chain and a log, locks, and who draws at this moment.
+"""The interface of a store to its database: transactions with a chain and a log, and locks.
 
-The protocol of a store (`sums.py`, `queues.py`, `releases.py`) is written once, in SQL that SQLite (`file.py`) and
-PostgreSQL (`postgres.py`) read alike; an engine runs it. Engines differ in how they lock: SQLite lets one transaction
-write at a time, and in PostgreSQL each names what it is about (`transaction`).
+The protocol of a store (`sums.py`, `queues.py`, `releases.py`) is written once, in SQL that both SQLite (`file.py`) and
+PostgreSQL (`postgres.py`) understand. Engines differ in how they lock: SQLite lets one transaction write at a time, and
+in PostgreSQL each transaction locks what it is about (`transaction`).
 """
 
 import abc
@@ -11,11 +11,12 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.errors import AuditLogError, BehindLogError, StoreError
 from privrl.privacy.store.log import NEW_LOG, AuditLog
+from privrl.privacy.store.statements import Entry, Rows
 
 T = TypeVar("T")
 
@@ -24,14 +25,14 @@ class AbstractEngine(abc.ABC):
     """A database that holds one store, verified when it is opened.
 
     Arguments:
-        log: the file outside the store that is told of its events.
-        reached: is called at every point of the protocol where a crash makes a difference.
+        log: the audit log, a file outside the store that receives its events.
+        reached: called at every point of the protocol where a crash makes a difference.
     """
 
     refusals: tuple[type[Exception], ...]
-    """What the database raises when one of its guards refuses."""
+    """The errors that the database raises if one of its guards refuses."""
     one_machine: bool
-    """Whether everybody who writes is on this machine, with this log."""
+    """Whether all processes that write are on this machine and use this log."""
 
     def __init__(self, log: AuditLog | None, reached: Callable[[str], None]) -> None:
         self._log, self._reached = log, reached
@@ -48,40 +49,40 @@ class AbstractEngine(abc.ABC):
         """The file or address, without a password, for messages."""
 
     @abc.abstractmethod
-    def execute(self, query: str, *values: Any) -> Any:
-        """Runs a statement, with `?` for values; a cursor over its rows."""
+    def execute(self, query: str, *values: Entry) -> Rows:
+        """Runs a statement, with `?` for each value."""
 
     @abc.abstractmethod
     def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:
-        """Keeps digests, all different, with their marks; those that are new."""
+        """Inserts digests, all different, with their marks; returns the new ones."""
 
     @abc.abstractmethod
     def at_work(self) -> set[str]:
-        """The names that living owners are drawing at this moment."""
+        """The names of the releases that are being drawn at this moment."""
 
     @abc.abstractmethod
     def erase(self) -> None:
-        """Rewrites the tables of raw rows that were deleted, so that their bytes are gone."""
+        """Rewrites the tables from which raw rows were deleted, so that no bytes remain."""
 
     @abc.abstractmethod
     def close(self) -> None:
         """Ends the connection."""
 
     @abc.abstractmethod
-    def retried(self, attempt: Callable[[], T]) -> T:
-        """The result of an attempt that is a transaction; made again where the database gave it up for another's."""
+    def retry(self, attempt: Callable[[], T]) -> T:
+        """Calls `attempt`, which is a transaction, and again if the database aborts it in favour of another one."""
 
     @abc.abstractmethod
     def _begin(self, about: str | None) -> None:
-        """Begins to write. Nobody else writes what this one is `about` until it ends; `None`: nobody writes at all."""
+        """Begins to write. No other transaction writes what this one is `about` until it ends; `None` means all."""
 
     @abc.abstractmethod
     def _lock_chain(self) -> None:
-        """Waits until nobody else is adding to the chain; for the rest of the transaction."""
+        """Locks the chain for the rest of the transaction, so that no other transaction adds to it."""
 
     @abc.abstractmethod
     def _rollback(self) -> None:
-        """Gives up the transaction, if there is one."""
+        """Rolls back the transaction, if there is one."""
 
     @abc.abstractmethod
     def _begin_reading(self) -> None:
@@ -89,21 +90,26 @@ class AbstractEngine(abc.ABC):
 
     @abc.abstractmethod
     def _owner_lock(self, name: str, drawing: bool) -> contextlib.AbstractContextManager[None]:
-        """Waits for the lock of who draws a release; it is freed when its owner dies, however it dies."""
+        """Takes the lock for drawing a release. The system frees it if the process dies for any reason."""
 
     # -------------------------------------------------------------------------------------------------- transactions
 
     def check_process(self) -> None:
         """Refuses a process that was forked after the store was opened."""
         if os.getpid() != self._process:
-            raise StoreError("This store was opened before the process was forked; open it again in the child.")
+            raise StoreError("This store was opened before the process was forked. Open it again in the child.")
 
     @contextlib.contextmanager
     def transaction(self, what: str, about: str | None) -> Iterator[None]:
-        """Everything or nothing; left after the commit, and after the log was told if an event was chained.
+        """A transaction, which writes everything or nothing.
 
-        Inside another one it is a part of it, which can fail alone, and is committed with it. Several parts of one
-        transaction must be about names in sorted order.
+        The block is left after the commit and, if an event was chained, after the log has received it. Inside another
+        transaction it is a part of it, which can fail alone and is committed with it. Several parts of one transaction
+        must be about names in sorted order, so that transactions never wait for each other in a circle.
+
+        Arguments:
+            what: the name of the point in the protocol.
+            about: what no other transaction may write meanwhile; `None` for the whole store.
         """
         if self._depth:
             with self._part(what, about):
@@ -151,7 +157,7 @@ class AbstractEngine(abc.ABC):
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Reads that see one state of the store."""
+        """Inside this block, all reads see one state of the store."""
         self._begin_reading()
         self._depth += 1
         try:
@@ -160,7 +166,7 @@ class AbstractEngine(abc.ABC):
             self._depth -= 1
             self._rollback()
 
-    # --------------------------------------------------------------------------------------------- --- chain and log
+    # ------------------------------------------------------------------------------------------------- chain and log
 
     def chain(self, kind: str, subject: str = "") -> None:
         """Chains the event whose rows were just written, in the transaction that wrote them."""
@@ -168,15 +174,15 @@ class AbstractEngine(abc.ABC):
         if self._log is not None and kind != "file":
             self._lock("the log")
             self._tell()
-        link = _chain.following(self.execute, _chain.last_link(self.execute), kind, subject)
+        link = _chain.next_link(self.execute, _chain.last_link(self.execute), kind, subject)
         self.execute("INSERT INTO chain VALUES (?, ?, ?, ?)", link.number, kind, subject, link.hash)
         self._moved = True
 
     def tell_log(self, accept_missing: bool = False) -> None:
-        """Tells the log of all events that it does not know; all that it knows must be in the chain.
+        """Appends to the log all events that it lacks. All events of the log must be in the chain.
 
-        Before somebody else's event is handed on too: its owner may have died before it. One process at a time, so
-        that a log never goes back.
+        This is also done before the effect of another process's event is returned, because that process may have died
+        before it wrote the log. One process writes at a time, so that the lines stay in order.
         """
         if self._log is None:
             return
@@ -189,51 +195,51 @@ class AbstractEngine(abc.ABC):
             self._rollback()
 
     def _tell(self, accept_missing: bool = False) -> None:
-        """The same under the lock of the log."""
+        """Does the work of `tell_log`, under the lock of the log."""
         log = self._log
         assert log is not None
-        known = log.known(lambda number: _chain.event(self.execute, number), self.title)
+        known = log.read_known(lambda number: _chain.event(self.execute, number), self.title)
         untold = _chain.events_after(self.execute, -1 if known is None else known)
         if not untold:
             return
         if known is None and untold[-1].number > 0 and not accept_missing:
             raise StoreError(
-                f"The {log.title} is missing and `{self.title}` has {untold[-1].number + 1} events, so nobody can "
-                f"tell whether it is an older copy. Bring the log back. If you know that this store is the "
-                f"newest one, accept it once: `{NEW_LOG}`, or `accept_missing_log=True`."
+                f"The {log.title} is missing, and `{self.title}` has {untold[-1].number + 1} events, so privrl cannot "
+                f"tell whether it is an older copy. Restore the log. If you know that this store is the newest copy, "
+                f"accept it once: `{NEW_LOG}`, or `accept_missing_log=True`."
             )
         if known is not None and len(untold) > 1 and self.one_machine:
             raise AuditLogError(
-                f"The {log.title} lacks {len(untold)} events of `{self.title}`, and a crash leaves out at most "
-                "one: its end was cut off, or a program worked on the store without it. Bring it back. If you know "
-                f"that the store is the newest one, put this log aside and begin another: `{NEW_LOG}`."
+                f"The {log.title} lacks {len(untold)} events of `{self.title}`. A crash loses at most one, so the end "
+                "of the log was cut off, or a program used the store without it. Restore it. If you know that the "
+                f"store is the newest copy, put this log aside and begin another: `{NEW_LOG}`."
             )
-        log.tell(untold, self._reached)
+        log.append(untold, self._reached)
 
     def _refuse_lost_store(self) -> None:
-        """Where there is no store yet: refuses if its log says that there was one."""
+        """Refuses to create a store if its log shows that there was one."""
         if self._log is not None and os.path.exists(self._log.path):
             raise BehindLogError(
-                f"There is no store at `{self.title}`, and its {self._log.title} says that there was one. Bring "
-                f"it back, or name a new log for a new store."
+                f"There is no store at `{self.title}`, but its {self._log.title} exists, so there was one. Restore "
+                "the store, or name a new log for a new store."
             )
 
     def _first_rows(self) -> None:
-        """What a new store begins with, in the transaction that makes its tables."""
+        """Writes the first rows of a new store, in the transaction that creates its tables."""
         key = os.urandom(32)
         self.execute("INSERT INTO digest_key VALUES (1, ?, ?)", key, _chain.fingerprint_of(key))
         self.chain("file")
-        self._moved = False  # the log is told when the store is open
+        self._moved = False  # the log receives this event once the store is open
 
     # ------------------------------------------------------------------------------------------------------ small reads
 
     def digest_key(self) -> bytes:
-        """The secret key of all digests; refused once it was purged."""
+        """The secret key of all digests. Refused after a purge."""
         (content,) = self.execute("SELECT content FROM digest_key").fetchone()
         if content is None:
             raise StoreError(
-                f"`{self.title}` was purged: its raw sums are gone and it accepts nothing new. Stored releases can "
-                "still be read; use a new store for a new study."
+                f"`{self.title}` was purged: it has no raw sums and accepts nothing new. Stored releases can still be "
+                "read. Use a new store for a new study."
             )
         return content
 
@@ -243,12 +249,14 @@ class AbstractEngine(abc.ABC):
 
     @contextlib.contextmanager
     def owner(self, name: str, *, drawing: bool = True) -> Iterator[None]:
-        """Waits until nobody else draws the release, and keeps others waiting.
+        """Inside this block, no other process draws the release.
 
-        Whoever holds it knows that this release, if it has no value, has no living owner other than itself.
+        So if the release is reserved and has no value, the process that reserved it is dead, or it is this one.
         """
         if self._owning is not None:
-            raise StoreError("`draw` asked the store for something that waits for this very draw. Ask before drawing.")
+            raise StoreError(
+                "`draw` called a method of the store that waits for this draw to end. Call it before drawing."
+            )
         with self._owner_lock(name, drawing):
             self._owning = name
             try:
@@ -259,7 +267,7 @@ class AbstractEngine(abc.ABC):
 
 
 def check_amount(what: str, amount: float) -> None:
-    """Refuses what cannot be a charge or a limit."""
+    """Refuses a charge or a limit that is not a finite number of at least 0."""
     if not (0 <= amount < math.inf):
         raise ValueError(f"`{what}` is {amount}; use a finite number that is not negative.")
 

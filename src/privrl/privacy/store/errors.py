@@ -1,8 +1,8 @@
-"""What a store refuses, each reason under its own name."""
+"""The errors of a store, one class for each reason."""
 
 
 class StoreError(ValueError):
-    """A store that cannot be opened, or that refuses a request."""
+    """The store cannot be opened, or it refuses a request."""
 
 
 class UnreachableError(StoreError, ConnectionError):
@@ -14,36 +14,36 @@ class StudyMismatchError(StoreError):
 
 
 class StoreBudgetError(StoreError):
-    """A release that its pool cannot pay for. Nothing was reserved."""
+    """The pool of a release has too little budget left. Nothing was reserved."""
 
 
 class SumFullError(StoreError):
-    """A sum that would get more contributions than it takes. Nothing was added."""
+    """The sum would exceed its largest number of contributions. Nothing was added."""
 
 
 class SumSealedError(StoreError):
-    """A sum that takes no contributions any more. Nothing was added."""
+    """The sum is sealed and accepts no more contributions. Nothing was added."""
 
 
 class ConflictError(StoreError):
-    """Something else was already contributed under this key. Nothing was added."""
+    """Another contribution was already made under this key. Nothing was added."""
 
 
 class QueueFullError(StoreError):
-    """A queue whose places are all taken. Nothing was written."""
+    """All places of the queue are taken. Nothing was written."""
 
 
 class BurntError(StoreError):
-    """A release whose owner died before its value was kept. Its charge stays and it has no value."""
+    """The process that reserved the release died before it stored a value. The charge stays spent."""
 
 
 class TamperedError(StoreError):
-    """Rows of the store are not those that its chain was written for. It cannot be trusted any more."""
+    """Rows of the store do not match its hash chain. The store can no longer be trusted."""
 
 
 class BehindLogError(StoreError):
-    """The store lacks what its audit log says was written: an older copy was put back, or rows were removed."""
+    """The store lacks an event of its audit log: an older copy was restored, or rows were removed."""
 
 
 class AuditLogError(StoreError):
-    """The audit log of a store was changed or cut. What the store has spent is in question."""
+    """The audit log of the store was changed or cut. What the store has spent is uncertain."""

@@ -1,28 +1,27 @@
-"""The default engine of a store: one SQLite file on a local disk, as several processes use it."""
+"""The default engine of a store: one SQLite file on a local disk, which several processes may use."""
 
 import contextlib
 import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.log import AuditLog, sync_folder
 from privrl.privacy.store.sqlite_schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
-from privrl.privacy.store.statements import insert_rows, select_in
+from privrl.privacy.store.statements import Entry, insert_rows, select_in
 
-_CHECKPOINTS = "wal_autocheckpoint=4000"  # in pages of 4 KB: those that many commits change are moved once
-_WAIT = 60.0  # seconds for another process to finish its transaction
+_CHECKPOINTS = "wal_autocheckpoint=4000"  # pages of 4 KB; a page that many commits change is then moved only once
+_WAIT_SECONDS = 60.0  # how long to wait for a transaction of another process
 
 
 class FileEngine(AbstractEngine):
-    """A file of one store; without a path, a store in memory that nobody else sees.
+    """A file of one store; without a path, a store in the memory of this object.
 
-    One transaction writes at a time, whatever it is about, and one release is drawn at a time: the lock of who draws is
-    one of the operating system on a file beside it.
+    One transaction writes at a time, and one release is drawn at a time. The lock for drawing is a lock of the
+    operating system on a second file.
     """
 
     refusals = (sqlite3.IntegrityError,)
@@ -40,7 +39,7 @@ class FileEngine(AbstractEngine):
         self.path = path
         if path is not None:
             self._create(path)
-        self._connection = sqlite3.connect(path or ":memory:", timeout=_WAIT, isolation_level=None)
+        self._connection = sqlite3.connect(path or ":memory:", timeout=_WAIT_SECONDS, isolation_level=None)
         try:
             self._open()
             self.tell_log(accept_missing_log)
@@ -57,7 +56,7 @@ class FileEngine(AbstractEngine):
 
     @property
     def lock_path(self) -> str:
-        """The file whose lock says who draws."""
+        """The file whose lock a process holds while it draws."""
         return f"{self.path}.lock"
 
     @property
@@ -66,7 +65,7 @@ class FileEngine(AbstractEngine):
         self.check_process()
         return self._connection
 
-    def execute(self, query: str, *values: Any) -> sqlite3.Cursor:
+    def execute(self, query: str, *values: Entry) -> sqlite3.Cursor:
         return self.db.execute(query, values)
 
     def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:
@@ -76,7 +75,7 @@ class FileEngine(AbstractEngine):
         insert_rows(self.execute, "contributions", new)
         return {digest for digest, _ in new}
 
-    def retried(self, attempt: Callable[[], T]) -> T:
+    def retry(self, attempt: Callable[[], T]) -> T:
         return attempt()
 
     def erase(self) -> None:
@@ -85,8 +84,8 @@ class FileEngine(AbstractEngine):
         busy, *_ = self.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             raise StoreError(
-                f"Somebody is reading `{self.path}`, so raw bytes are still in its write-ahead log. Close other "
-                "programs that have it open and purge again."
+                f"Another program is reading `{self.path}`, so raw bytes are still in its write-ahead log. Close other "
+                "programs that have it open, and purge again."
             )
         self._reached("purge:truncated")
 
@@ -94,7 +93,7 @@ class FileEngine(AbstractEngine):
         self._connection.close()
 
     def __del__(self) -> None:
-        # A connection belongs to the process and thread that opened it; elsewhere there is nothing to do.
+        # A connection belongs to the process and thread that opened it; others must not close it.
         if "_connection" in vars(self) and os.getpid() == self._process:
             with contextlib.suppress(sqlite3.ProgrammingError):
                 self._connection.close()
@@ -103,7 +102,7 @@ class FileEngine(AbstractEngine):
         self.execute("BEGIN IMMEDIATE")
 
     def _lock(self, about: str | None) -> None:
-        pass  # nobody else writes
+        pass  # `BEGIN IMMEDIATE` already excludes other writers
 
     def _lock_chain(self) -> None:
         pass
@@ -118,9 +117,10 @@ class FileEngine(AbstractEngine):
     # ------------------------------------------------------------------------------------------------------- opening
 
     def _create(self, path: str) -> None:
-        """Makes the file owner-only before SQLite sees it; SQLite gives its side files the same permissions.
+        """Creates the file for its owner only, before SQLite opens it; SQLite gives its side files the same
+        permissions.
 
-        An existing file is looked at by name only: closing any descriptor of it would drop this process's locks.
+        An existing file is inspected by name only: closing any descriptor of it would drop this process's locks.
         """
         if not os.path.exists(path):
             self._refuse_lost_store()
@@ -133,14 +133,14 @@ class FileEngine(AbstractEngine):
             if os.stat(path).st_nlink != 1:
                 raise StoreError(
                     f"`{path}` has a second name (a hard link), under which another process would not see what this "
-                    "one spends. Make a copy of the file under one name of its own and remove the link."
+                    "one spends. Copy the file to a name of its own, and remove the link."
                 ) from None
             for file in (path, self.lock_path, path + "-wal", path + "-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     if os.stat(file).st_mode & 0o077:
                         raise StoreError(
-                            f"`{file}` can be read or written by others and holds people's raw sums. "
-                            f"Close it first: chmod 600 {file}"
+                            f"`{file}` holds people's raw sums, and other users can read or write it. Restrict it "
+                            f"first: chmod 600 {file}"
                         ) from None
         else:
             sync_folder(path)
@@ -153,7 +153,9 @@ class FileEngine(AbstractEngine):
             with self.owner("", drawing=False):  # two processes may create it at once
                 if self._is_empty():
                     if self.path is not None and self.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
-                        raise StoreError(f"`{self.path}` cannot have a write-ahead log there; use a local disk.")
+                        raise StoreError(
+                            f"`{self.path}` is on a disk without support for a write-ahead log. Use a local disk."
+                        )
                     self._reached("create:log")
                     self._write_schema()
         if self.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
@@ -166,9 +168,9 @@ class FileEngine(AbstractEngine):
                 + ("Update privrl." if written > FORMAT else older)
             )
         if schema_of(self.db) != expected_schema():
-            raise StoreError(f"The tables or guards of `{self.path}` were changed; it cannot be trusted any more.")
+            raise StoreError(f"The tables or guards of `{self.path}` were changed. It can no longer be trusted.")
         with self.snapshot():
-            _chain.verified(self.execute, self.title)
+            _chain.verify(self.execute, self.title)
 
     def _write_schema(self) -> None:
         with self.transaction("create", None):
@@ -185,7 +187,7 @@ class FileEngine(AbstractEngine):
 
     @contextlib.contextmanager
     def _owner_lock(self, name: str, drawing: bool) -> Iterator[None]:
-        """Waits for the one lock of this file; the operating system frees it when its owner dies, however it dies."""
+        """Takes the one lock of this store. The operating system frees it if the process dies for any reason."""
         if self.path is None:
             yield
             return
@@ -199,13 +201,13 @@ class FileEngine(AbstractEngine):
             _unlock(descriptor)
 
     def _open_lock(self, flags: int = 0) -> int:
-        """Open the lock file. A link in its place is refused, because taking the lock empties the file."""
+        """Opens the lock file. Refuses a link in its place, because taking the lock empties the file."""
         try:
             return os.open(self.lock_path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-            raise StoreError(f"`{self.lock_path}` is a symbolic link. Remove it: the store makes its own.") from error
+            raise StoreError(f"`{self.lock_path}` is a symbolic link. Remove it; the store creates its own.") from error
 
     def at_work(self) -> set[str]:
         if self.path is None:
@@ -221,7 +223,7 @@ class FileEngine(AbstractEngine):
 
 
 def _lock(descriptor: int, *, wait: bool) -> bool:
-    """An advisory lock of the operating system on an open file; False if somebody else has it and we do not wait."""
+    """Takes a lock of the operating system on an open file. Returns `False` if it is taken and `wait` is not set."""
     import fcntl  # exists on POSIX systems only; the rest of privrl does not need it
 
     try:

@@ -1,4 +1,4 @@
-"""The audit log of a store: one line for every event, in a file outside the store that is only ever added to.
+"""The audit log of a store: one line for every event, in a file outside the store to which lines are only added.
 
 Line n is a JSON object with the number, kind, subject and hash of event n of the store's chain (for a release, its name
 and a hash of its value and distribution) and
@@ -7,16 +7,19 @@ and a hash of its value and distribution) and
 
 so the log can be checked without the store. An event is committed in the store, then appended here and synced, and
 only then is its effect returned; the next event is not written before. A process that dies in between leaves a store
-that is one event ahead, or a part of a line, and whoever comes next completes the log: an event decides its line.
+that is one event ahead, or a part of a line. The next process completes the log, because an event determines its line.
 
-**Formal guarantee.** Nobody who works with this log has used a release that it lacks. A store that lacks an event of
-the log, or has another one in its place, is refused: an older copy, a replica that lags. So is a log in which a byte
-was changed or a line is missing, and one that lacks more than the last event, unless several machines write
-(PostgreSQL): there each has a log of its own, which learns of the others' events when it is next told of one, so a log
-of which whole lines were cut off at the end is completed again, and an older copy that lacks only what another machine
-has released since is refused by that machine's log alone: after a restore, all logs are asked before anybody goes on.
-Whoever can replace the store and all its logs by older copies is not noticed; keep the log where backups of the store
-are not put back, best where files can only be added to.
+**Formal guarantee.** No process that uses this log has returned a release that the log lacks. A store that lacks an
+event of the log, or has another one in its place, is refused: an older copy, or a replica that lags. So is a log in
+which a byte was changed or a line is missing, and one that lacks more than the last event.
+
+The last rule does not hold if several machines write (PostgreSQL). Each machine then has a log of its own, which learns
+of the others' events with its own next event. So a log that lost whole lines at its end is completed again, and an
+older copy that lacks only what another machine has released since is refused by that machine's log alone: after a
+restore, check the store against all logs before any machine continues.
+
+An attacker who can replace the store and all its logs by older copies is not detected. Keep the log where backups of
+the store are not restored, best on storage that is append-only.
 """
 
 import hashlib
@@ -28,37 +31,37 @@ from privrl.privacy.store.chain import ChainedEvent
 from privrl.privacy.store.errors import AuditLogError, BehindLogError
 
 NEW_LOG = "privrl store new-log STORE LOG"
-"""The command that begins the log of a store which was used before."""
+"""The command that begins a new log for a store that was used before."""
 
 
 class AuditLog:
-    """A file that holds every event of a store; what was read once is remembered, so looking again costs little.
+    """A file that holds every event of a store. The object remembers what it has read, so reading again is cheap.
 
     Arguments:
-        path: the file, made with the store.
+        path: the file, created with the store.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.realpath(path)
         self._last: ChainedEvent | None = None  # the event of the last whole line that was read
-        self._line = ""  # and the hash of the line
-        self._end = 0  # and where it ends
-        self._torn = b""  # what a crash has left after it
+        self._line = ""  # the hash of that line
+        self._end = 0  # where that line ends
+        self._torn = b""  # the part of a line that a crash left after it
 
     @property
     def title(self) -> str:
-        """For messages."""
+        """Its name in messages."""
         return f"audit log `{self.path}`"
 
-    def known(self, event: Callable[[int], ChainedEvent | None], store: str) -> int | None:
-        """The number of the last event that it knows, which must all be in the store; None if it was never told one."""
+    def read_known(self, event: Callable[[int], ChainedEvent | None], store: str) -> int | None:
+        """The number of the last event in the log; `None` if there is none. All of its events must be in the store."""
         try:
             added = self._added()
         except FileNotFoundError:
             if self._end:
-                raise self._damaged("it is gone") from None
+                raise self._damaged("it is missing") from None
             return None
-        if self._last is not None and event(self._last.number) != self._last:  # not the store that it was, by now
+        if self._last is not None and event(self._last.number) != self._last:  # the store was replaced meanwhile
             raise self._behind(store, self._last.number)
         *lines, self._torn = added.split(b"\n")
         for line in lines:
@@ -75,8 +78,8 @@ class AuditLog:
                 raise self._damaged(f"line {self._next + 1} is not what was written")
         return None if self._last is None else self._last.number
 
-    def tell(self, events: Sequence[ChainedEvent], reached: Callable[[str], None]) -> None:
-        """Appends the lines of events, after what there is of the first of them; on disk when it returns."""
+    def append(self, events: Sequence[ChainedEvent], reached: Callable[[str], None]) -> None:
+        """Appends the lines of events, of which the first may be there in part. They are on disk when it returns."""
         text, line = b"", self._line
         for event in events:
             added = _text(event, line)
@@ -100,7 +103,7 @@ class AuditLog:
         return 0 if self._last is None else self._last.number + 1
 
     def _added(self) -> bytes:
-        """What was added since this object last looked."""
+        """The bytes that were added since this object last read the file."""
         with open(self.path, "rb") as file:
             if file.seek(0, os.SEEK_END) < self._end:
                 raise self._damaged("lines were removed while it was in use")
@@ -108,7 +111,7 @@ class AuditLog:
             return file.read()
 
     def _read(self, line: bytes) -> ChainedEvent:
-        """The event of a whole line, which must follow the last one."""
+        """Reads the event of a whole line, which must follow the last one."""
         try:
             content = json.loads(line)
             event = ChainedEvent(content["number"], content["kind"], content["subject"], bytes.fromhex(content["hash"]))
@@ -122,19 +125,19 @@ class AuditLog:
     def _behind(self, store: str, number: int) -> BehindLogError:
         return BehindLogError(
             f"`{store}` is behind its {self.title}: event {number} of the log is not in the store. An older copy was "
-            "put back, a replica lags, rows were removed or rewritten, or the log belongs to another store. Use the "
+            "restored, a replica lags, rows were removed or rewritten, or the log belongs to another store. Use the "
             "newest copy; what this one has spent is unknown."
         )
 
     def _damaged(self, what: str) -> AuditLogError:
         return AuditLogError(
-            f"The {self.title} was changed: {what}. Bring it back as it was. If you know that the store is the newest "
-            f"one, put this log aside and begin another: `{NEW_LOG}`."
+            f"The {self.title} was changed: {what}. Restore it. If you know that the store is the newest copy, put "
+            f"this log aside and begin another: `{NEW_LOG}`."
         )
 
 
 def _text(event: ChainedEvent, before: str) -> bytes:
-    """The line of an event after one with a given hash."""
+    """The line of an event, after a line with the given hash."""
     content = {"number": event.number, "kind": event.kind, "subject": event.subject, "hash": event.hash.hex()}
     line = hashlib.sha256((before + json.dumps(content, separators=(",", ":"))).encode()).hexdigest()
     return json.dumps(content | {"line": line}, separators=(",", ":")).encode() + b"\n"

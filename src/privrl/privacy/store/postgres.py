@@ -1,23 +1,24 @@
 """A store on a PostgreSQL server, for studies that several machines work on: the extra `privrl[postgres]`.
 
-The tables are in the first schema of the search path, which must be empty or hold a store; give each study a database
-or a schema of its own (`postgresql:///river`, `postgresql:///studies?options=-csearch_path%3Driver`). Whoever writes
-does so at READ COMMITTED, where each statement sees what was committed before it, and decides under a lock: a
-transaction locks what it is about (a sum, a queue, a range), adds digests in sorted order, and locks the chain last, so
-no two wait for each other in a circle; the draw of a release is locked by its name for as long as the connection of its
-owner lives, and `purge` waits for all draws. Guards inside the database (`postgres_schema.py`) lock again and hold for
-every other program.
+The tables are in the first schema of the search path, which must be empty or hold a store. Give each study a database
+or a schema of its own (`postgresql:///river`, `postgresql:///studies?options=-csearch_path%3Driver`).
 
-**Formal guarantee.** That of `ReleaseStore`, as long as the server runs with `fsync` and `synchronous_commit` on (the
-latter is set here). Whoever owns the tables can remove the guards, so a service should connect as a role that owns
-nothing (`grant_service`). A replica that lags, or a backup that is put back, has forgotten what was spent since; only a
-`log` refuses it. `purge` needs the owner of the tables; it rewrites them, and old bytes stay in the
-server's write-ahead log and its archive until these are recycled.
+Transactions run at READ COMMITTED, where each statement sees what was committed before it, and decide under a lock. A
+transaction locks what it is about (a sum, a queue, a range), adds digests in sorted order, and locks the chain last, so
+no two transactions wait for each other in a circle. While a release is drawn, its name is locked for as long as the
+connection of the drawing process lives; `purge` waits for all draws. Guards inside the database (`postgres_schema.py`)
+lock again, and hold for every other program.
+
+**Formal guarantee.** The guarantee of `ReleaseStore`, as long as the server runs with `fsync` and `synchronous_commit`
+on (the latter is set here). The owner of the tables can remove the guards, so a service should connect as a role that
+owns nothing (`grant_service`). A replica that lags, or a restored backup, lacks what was spent since; only a `log`
+refuses it. `purge` requires the owner of the tables. It rewrites them; old bytes stay in the server's write-ahead log
+and its archive until these are recycled.
 """
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TypeAlias
 
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
@@ -34,15 +35,16 @@ from privrl.privacy.store.postgres_schema import (
     grants,
     statements,
 )
+from privrl.privacy.store.statements import Entry, Row, Rows
 
 try:
     import psycopg
 except ImportError as error:  # pragma: no cover
     raise ImportError(
-        'A store on a PostgreSQL server needs psycopg 3: pip install "privrl[postgres]". Or name a file.'
+        'A store on a PostgreSQL server needs psycopg 3: pip install "privrl[postgres]". Or use a file.'
     ) from error
 
-_ATTEMPTS = 20  # of a transaction that the server gave up for another's
+_MAX_ATTEMPTS = 20  # attempts at a transaction that the server aborts in favour of another one
 _KEY = "hashtextextended(current_schema() || ' ' || %s, 0)"
 _AT_WORK = f"""
 SELECT r.name FROM releases r WHERE r.value IS NULL AND EXISTS (
@@ -51,9 +53,11 @@ SELECT r.name FROM releases r WHERE r.value IS NULL AND EXISTS (
     AND ((l.classid::bigint << 32) | l.objid::bigint) = {_KEY.replace("%s", "'draw ' || r.name")})
 """
 
+_Connection: TypeAlias = "psycopg.Connection[Row]"
+
 
 class PostgresEngine(AbstractEngine):
-    """A schema of one store. A connection that was lost is made again at the next transaction, and verified again."""
+    """A schema of one store. If the connection is lost, the next transaction connects and verifies the store again."""
 
     refusals = (psycopg.errors.RaiseException, psycopg.IntegrityError)
     one_machine = False
@@ -68,7 +72,7 @@ class PostgresEngine(AbstractEngine):
     ) -> None:
         super().__init__(log, reached)
         self._address = address
-        self._connection: psycopg.Connection[Any] | None = None
+        self._connection: _Connection | None = None
         self._connect()
         self._check_log(accept_missing_log)
 
@@ -76,23 +80,24 @@ class PostgresEngine(AbstractEngine):
     def title(self) -> str:
         return title_of(self._address)
 
-    def execute(self, query: str, *values: Any) -> Any:
+    def execute(self, query: str, *values: Entry) -> Rows:
         return self._run(lambda connection: connection.execute(query.replace("?", "%s"), values or None))
 
-    def _run(self, statement: Callable[[Any], Any]) -> Any:
+    def _run(self, statement: Callable[[_Connection], Rows]) -> Rows:
         self.check_process()
         assert self._connection is not None
         if self._connection.closed and not self._depth and self._owning is None:
-            self._connect()  # not where something was locked that is free by now
-            self._check_log()  # what answers now may be a replica that lags
+            # Only outside of transactions and draws: the server has freed the locks of the old connection.
+            self._connect()
+            self._check_log()  # the server that answers now may be a replica that lags
         try:
             return statement(self._connection)
         except psycopg.OperationalError as error:
             if not self._connection.closed:
                 raise
             raise StoreError(
-                f"The connection to `{self.title}` was lost. What was under way is either kept as a whole or not at "
-                "all; do it again, which counts nothing twice."
+                f"The connection to `{self.title}` was lost. The transaction under way was committed as a whole or not "
+                "at all. Repeat it; nothing is counted twice."
             ) from error
 
     def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:
@@ -102,8 +107,8 @@ class PostgresEngine(AbstractEngine):
         )
         return {digest for (digest,) in self.execute(insert, [row[0] for row in rows], [row[1] for row in rows])}
 
-    def retried(self, attempt: Callable[[], T]) -> T:
-        for _ in range(_ATTEMPTS if not self._depth else 0):
+    def retry(self, attempt: Callable[[], T]) -> T:
+        for _ in range(_MAX_ATTEMPTS if not self._depth else 0):
             with contextlib.suppress(psycopg.errors.DeadlockDetected):
                 return attempt()
         return attempt()
@@ -124,7 +129,7 @@ class PostgresEngine(AbstractEngine):
             self.close()
 
     def _check_log(self, accept_missing: bool = False) -> None:
-        """Leaves no connection to a store that its log refuses."""
+        """Checks the store against its log, and closes the connection if the log refuses it."""
         try:
             self.tell_log(accept_missing)
         except BaseException:
@@ -146,7 +151,7 @@ class PostgresEngine(AbstractEngine):
             raise
 
     def _lock(self, about: str | None) -> None:
-        # Everybody shares the lock of the store, but for one who needs it alone: whoever purges.
+        # All transactions share the lock of the store, except a purge, which takes it exclusively.
         if about is None:
             self.execute(f"SELECT pg_advisory_xact_lock({_KEY})", "store")
         else:
@@ -170,7 +175,7 @@ class PostgresEngine(AbstractEngine):
 
     @contextlib.contextmanager
     def _owner_lock(self, name: str, drawing: bool) -> Iterator[None]:
-        # Everybody who draws shares one lock beside that of the name; who purges (no name) needs it alone.
+        # All draws share one lock, in addition to that of their name; a purge (no name) takes it exclusively.
         with contextlib.ExitStack() as locks:
             if name or drawing:
                 locks.enter_context(self._held("draws", "_shared"))
@@ -181,12 +186,12 @@ class PostgresEngine(AbstractEngine):
 
     @contextlib.contextmanager
     def _held(self, what: str, how: str = "") -> Iterator[None]:
-        """A lock of this connection, across its transactions."""
+        """Holds a lock of this connection, across its transactions."""
         self.execute(f"SELECT pg_advisory_lock{how}({_KEY})", what)
         try:
             yield
         finally:
-            if not self._lost:  # otherwise the server has freed it
+            if not self._lost:  # if the connection is lost, the server has freed the lock
                 self._rollback()
                 self.execute(f"SELECT pg_advisory_unlock{how}({_KEY})", what)
 
@@ -196,14 +201,14 @@ class PostgresEngine(AbstractEngine):
     # ------------------------------------------------------------------------------------------------------- opening
 
     def _connect(self) -> None:
-        self._connection = _connected(self._address)
+        self._connection = _open_connection(self._address)
         try:
             self._open()
         except psycopg.Error as error:
             self.close()
             words = f"`{self.title}` cannot be opened as a store of releases: {error.diag.message_primary or error}."
             if isinstance(error, psycopg.errors.InsufficientPrivilege):
-                words += " The owner of the database makes the store, and gives rights to a role: `privrl store grant`."
+                words += " Let the owner of the database create the store and grant rights: `privrl store grant`."
             raise StoreError(words) from error
         except BaseException:
             self.close()
@@ -214,8 +219,8 @@ class PostgresEngine(AbstractEngine):
         (schema,) = self.execute("SELECT quote_ident(current_schema())").fetchone()
         if schema is None:
             raise StoreError(
-                f"The search path of `{self.title}` names no schema that exists and that this role may use. Create it "
-                "first, or let the owner of its tables give the rights: `privrl store grant`."
+                f"The search path of `{self.title}` has no schema that exists and that this role may use. Create it "
+                "first, or let the owner of its tables grant the rights: `privrl store grant`."
             )
         if self._comment() is None:
             self._refuse_lost_store()
@@ -234,17 +239,17 @@ class PostgresEngine(AbstractEngine):
                 sorted(tuple(row) for row in self.execute(CONSTRAINTS)),
             )
             if found != (expected_triggers, expected_columns, expected_constraints):
-                raise StoreError(f"The tables or guards of `{self.title}` were changed; it cannot be trusted any more.")
-            _chain.verified(self.execute, self.title)
+                raise StoreError(f"The tables or guards of `{self.title}` were changed. It can no longer be trusted.")
+            _chain.verify(self.execute, self.title)
 
     def _comment(self) -> str | None:
-        """What the store is marked with; None for a schema without tables."""
+        """The comment that marks a store; `None` for a schema without tables."""
         found = self.execute(COLUMNS).fetchone()
         if found is None:
             return None
         query = "SELECT obj_description(to_regclass(quote_ident(current_schema()) || '.chain'), 'pg_class')"
         (comment,) = self.execute(query).fetchone()
-        return comment or "tables of something else"
+        return comment or "tables of another program"
 
     def _write_schema(self, schema: str) -> None:
         with self.transaction("create", None):
@@ -256,15 +261,15 @@ def title_of(address: str) -> str:
     """An address without user and password, for messages."""
     try:
         known = psycopg.conninfo.conninfo_to_dict(address)
-    except psycopg.ProgrammingError:  # whose words may quote a password
+    except psycopg.ProgrammingError:  # its message may quote a password
         raise StoreError(
-            "The address of the store cannot be read. Write it as `postgresql://HOST/DATABASE`, and a schema as "
-            "`?options=-csearch_path%3DSCHEMA` behind it; user and password are best in PGUSER and PGPASSFILE."
+            "The address of the store is malformed. Write it as `postgresql://HOST/DATABASE`; to name a schema, append "
+            "`?options=-csearch_path%3DSCHEMA`. Set user and password by PGUSER and PGPASSFILE."
         ) from None
     return f"postgresql://{known.get('host', '')}/{known.get('dbname', '')}"
 
 
-def _connected(address: str) -> "psycopg.Connection[Any]":
+def _open_connection(address: str) -> _Connection:
     title = title_of(address)
     try:
         return psycopg.connect(address, autocommit=True)
@@ -273,25 +278,27 @@ def _connected(address: str) -> "psycopg.Connection[Any]":
 
 
 def has_tables(address: str) -> bool:
-    """Whether there are tables in the schema of an address; none are made."""
-    with _connected(address) as connection:
+    """Whether there are tables in the schema of an address. Creates nothing."""
+    with _open_connection(address) as connection:
         return connection.execute(COLUMNS).fetchone() is not None
 
 
 def check_writable(address: str) -> None:
-    """Refuses a server that can only be read, as a replica is."""
-    with _connected(address) as connection:
+    """Refuses a server that is read-only, such as a replica."""
+    with _open_connection(address) as connection:
         if connection.execute("SHOW transaction_read_only").fetchone() == ("on",):
             raise UnreachableError(
-                f"`{title_of(address)}` can only be read: it is a replica, or set so. Name the one that is written to."
+                f"`{title_of(address)}` is read-only: it is a replica, or configured so. Use the primary server."
             )
 
 
 def grant_service(address: str, role: str) -> None:
-    """Lets a role run a service on the store at an address, which the owner of its tables opens: it may read, and add
-    and update what a service writes, which guards check; it cannot declare or purge a study, delete, empty or alter a
-    table, nor drop a guard."""
-    with _connected(address) as connection:
+    """Grants a role the rights to run a service on the store at an address. The owner of its tables must call this.
+
+    The role may read, and may add and update what a service writes, which guards check. It cannot declare or purge a
+    study, delete, empty or alter a table, or drop a guard.
+    """
+    with _open_connection(address) as connection:
         (schema, quoted), *_ = connection.execute("SELECT quote_ident(current_schema()), quote_ident(%s)", (role,))
         for statement in grants(schema, quoted):
             connection.execute(statement)

@@ -1,10 +1,10 @@
-"""The tables and guards of `schema.py` as PostgreSQL writes them: the same rules, and locks where two could race.
+"""The tables and guards of `sqlite_schema.py` for PostgreSQL: the same rules, with locks if two writers could race.
 
-A guard of SQLite is a condition; here it is a function of a trigger that fires always (also for replication). What
-SQLite decides under its one write lock is decided under a lock of its own: charges of a pool under the row of the pool,
-seals and sums under the name of the sum. Only a statement that begins after the lock sees what the one before it wrote,
-so these guards refuse every transaction that is not READ COMMITTED. `TRUNCATE`, which SQLite does not have, is refused
-for every table.
+A guard of SQLite is a condition. Here it is the function of a trigger that always fires (also for replication). What
+SQLite decides under its one write lock is decided here under a lock of its own: charges of a pool under the row of the
+pool, seals and sums under the name of the sum. Only a statement that begins after the lock was taken sees what the
+previous owner of the lock wrote, so these guards refuse every transaction that is not READ COMMITTED. `TRUNCATE`, which
+SQLite does not have, is refused for every table.
 """
 
 import re
@@ -15,7 +15,12 @@ from privrl.privacy.store.sqlite_schema import FORMAT, GUARDS, TABLES
 
 COMMENT = f"privrl store, format {FORMAT}"
 _TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "REAL": "double precision", "TEXT": 'text COLLATE "C"'}
-_OWNERS = ("study", "pools", "digest_key", "purges")  # written by whoever declares a study or purges it
+_OWNERS = (
+    "study",
+    "pools",
+    "digest_key",
+    "purges",
+)  # tables that only the owner of a study writes: to declare it and to purge it
 _BITS = {"INSERT": 4, "DELETE": 8, "UPDATE": 16}
 _ROW_BEFORE, _BEFORE_TRUNCATE = 1 | 2, 2 | 32
 _FRESH = (
@@ -41,7 +46,7 @@ class Guard(NamedTuple):
 
 
 def _condition(when: str) -> str:
-    """A condition of SQLite in PostgreSQL's words."""
+    """Translates a condition from SQLite to PostgreSQL."""
     when = re.sub(r"\bIS NOT (?!NULL)", "IS DISTINCT FROM ", when)
     return "TRUE" if when == "1" else when.replace("TOTAL(charge)", "COALESCE(SUM(charge), 0.0)")
 
@@ -121,7 +126,7 @@ expected_triggers = sorted((*guard, "A", True, True, True) for guard in guards)
 
 
 def statements(schema: str) -> list[str]:
-    """What makes the tables and guards in a schema, whose name is quoted already."""
+    """The statements that create the tables and guards in a schema, whose name must be quoted."""
     made = [_columns(statement).strip() for statement in TABLES.split(";\n") if statement.strip()]
     for guard in guards:
         event = next((word for word, bit in _BITS.items() if guard.kind & bit), "TRUNCATE")
@@ -138,8 +143,8 @@ def statements(schema: str) -> list[str]:
 
 
 def grants(schema: str, role: str) -> list[str]:
-    """What lets a role run a service, and no more: it cannot declare a study, purge it, delete, empty or alter a table,
-    nor drop a guard."""
+    """The statements that let a role run a service and no more: it cannot declare a study, purge it, delete, empty or
+    alter a table, or drop a guard."""
     added = [table for table in tables if table not in _OWNERS]
     return [
         f"GRANT USAGE ON SCHEMA {schema} TO {role}",
@@ -147,12 +152,12 @@ def grants(schema: str, role: str) -> list[str]:
         f"GRANT SELECT ON {', '.join(tables)} TO {role}",
         f"GRANT INSERT ON {', '.join(added)} TO {role}",
         f"GRANT UPDATE ON releases, sums, ranges TO {role}",
-        f"GRANT UPDATE (pool) ON pools TO {role}",  # to lock a row; a guard refuses every change
+        f"GRANT UPDATE (pool) ON pools TO {role}",  # so that it can lock a row; a guard refuses every change
     ]
 
 
-# What must be found in a store: triggers with their functions; columns, of tables that are kept as they are written
-# (logged, without rules, row security or children); and constraints.
+# Queries for what a store must contain: triggers with their functions; columns of tables that keep rows as they are
+# written (logged, without rules, row security or children); and constraints.
 TRIGGERS = """
 SELECT t.tgname, c.relname, t.tgtype::int, p.prosrc, t.tgenabled::text, t.tgqual IS NULL, t.tgattr = '',
        p.proconfig = ARRAY['search_path=' || quote_ident(n.nspname) || ', pg_temp']

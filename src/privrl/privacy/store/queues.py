@@ -1,4 +1,4 @@
-"""Places in queues, one for each key, and ranges of numbers that nobody else gets."""
+"""Places in queues, one for each key, and ranges of numbers, each assigned once."""
 
 import abc
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from privrl.privacy.store.sums import digests
 
 
 class AbstractQueues(abc.ABC):
-    """The part of a store that hands out numbers."""
+    """The part of a store that assigns numbers."""
 
     _engine: AbstractEngine
 
@@ -22,25 +22,30 @@ class AbstractQueues(abc.ABC):
         at_most: int,
         contents: Callable[[Sequence[int], int], Sequence[bytes]],
     ) -> list[tuple[int, bytes]]:
-        """The places of several keys in a queue: their numbers (0, 1, ... in order of arrival) and the bytes kept with
-        each, all committed at once or none.
+        """Assigns places in a queue to several keys. All new places are committed together, or none.
 
-        The same key always has the same place. New places are written, in this order, and committed before they are
-        returned; keys are kept as digests. Where there would be more than `at_most` places, all are refused
-        (`QueueFullError`), and nothing is written.
+        The same key always has the same place. New places are written in the order of `keys`, and committed before
+        they are returned. Keys are stored as digests.
 
         Arguments:
-            contents: what is kept with new places, given the positions of their keys and the first number; evaluated
-                inside the transaction, and again where the database gave that up.
+            at_most: the largest number of places in the queue.
+            contents: the bytes to store with new places, given the positions of their keys and the first new number.
+                Called inside the transaction, and again if the database aborts it.
+
+        Returns:
+            For each key the number of its place (0, 1, ... in order of arrival) and the bytes stored with it.
+
+        Raises:
+            QueueFullError: if there would be more than `at_most` places. Nothing is written.
         """
 
         def attempt() -> list[tuple[int, bytes]]:
             with self._engine.transaction("arrive", f"queue {queue}"):
-                return self._arrived(queue, keys, at_most, contents)
+                return self._arrive(queue, keys, at_most, contents)
 
-        return self._engine.retried(attempt)
+        return self._engine.retry(attempt)
 
-    def _arrived(
+    def _arrive(
         self,
         queue: str,
         keys: Sequence[str],
@@ -56,7 +61,7 @@ class AbstractQueues(abc.ABC):
         written = self.places(queue, list(numbers.values())) if numbers else {}
         new = [digest for digest in position if digest not in numbers]
         if new:
-            first = self.arrived(queue)
+            first = self.count_places(queue)
             if first + len(new) > at_most:
                 raise QueueFullError(f"All {at_most} places of the queue `{queue}` are taken. Nothing was written.")
             added = dict(enumerate(contents([position[digest] for digest in new], first), first))
@@ -69,36 +74,40 @@ class AbstractQueues(abc.ABC):
         return [(numbers[digest], written[numbers[digest]]) for digest in digest_of]
 
     def in_queue(self, queue: str, work: Callable[[], T]) -> T:
-        """Calls `work` while nobody else arrives in this queue; what it writes is committed before this returns, or
-        not at all."""
+        """Calls `work` while no other process can add to this queue. What it writes is committed before this returns,
+        or not at all."""
         with self._engine.transaction("arrive", f"queue {queue}"):
             return work()
 
     def remember(self, what: str, key: str, number: int) -> None:
-        """Keeps a whole number of 64 bits under a key, once. Like the digest of the key, a purge removes it."""
+        """Stores a whole number of 64 bits under a key, once. A purge removes it together with the digest of the
+        key.
+        """
         (digest,) = digests(self._engine.digest_key(), f"number of {what}", [key])
         self._engine.execute("INSERT INTO arrivals VALUES (?, ?)", digest, number)
 
-    def remembered(self, what: str, key: str) -> int | None:
-        """The number that `remember` has kept under a key. Sensitive."""
+    def recall(self, what: str, key: str) -> int | None:
+        """The number that `remember` stored under a key, or `None`. Sensitive."""
         (digest,) = digests(self._engine.digest_key(), f"number of {what}", [key])
         found = self._engine.execute("SELECT number FROM arrivals WHERE digest = ?", digest).fetchone()
         return None if found is None else found[0]
 
-    def arrived(self, queue: str) -> int:
-        """How many places of a queue are taken."""
+    def count_places(self, queue: str) -> int:
+        """The number of places of a queue that are taken."""
         query = "SELECT COALESCE(MAX(number) + 1, 0) FROM places WHERE queue = ?"
         return self._engine.execute(query, queue).fetchone()[0]
 
     def places(self, queue: str, numbers: Sequence[int]) -> dict[int, bytes]:
-        """What is kept with those of the places that are taken, by their numbers."""
+        """The bytes stored with places, by number; places that are not taken are left out."""
         query = "SELECT number, content FROM places WHERE queue = ? AND number IN"
         return dict(select_in(self._engine.execute, query, numbers, queue))
 
     def reserve_range(self, name: str, size: int) -> range:
-        """The next `size` numbers of a sequence that starts at 0: nobody else ever gets one of them."""
+        """Reserves the next `size` numbers of a sequence that starts at 0. No other process ever receives one of
+        them.
+        """
         if size < 1:
-            raise ValueError(f"`size` is {size}; a range has at least one number.")
+            raise ValueError(f"`size` is {size}; it must be at least 1.")
         with self._engine.transaction("range", f"range {name}"):
             self._engine.digest_key()
             found = self._engine.execute("SELECT next FROM ranges WHERE name = ?", name).fetchone()

@@ -1,33 +1,35 @@
-"""Contributions that count once and noise that is drawn once, across crashes, under a budget that is never exceeded.
+"""A store that counts contributions once and draws noise once, across crashes, and never exceeds its budget.
 
 A `ReleaseStore` is one SQLite file, or the tables of one schema of a PostgreSQL server. People's contributions are
-integers; they are added to a running sum together with a digest of their idempotency key, in one transaction, and
-acknowledged after it. A release has a name and goes through
+integers. They are added to a running sum together with a digest of their idempotency key, in one transaction, and
+acknowledged after it. A release has a name and passes these steps:
 
     reserve the budget and write the noise distribution -> draw the noisy integers -> persist them -> return them
 
-so nobody ever sees a value that is not on disk, and whoever reads again gets the same one. A process that dies between
-the first step and the third leaves a reservation that stays charged: *burnt*, or drawn again on request.
+So no value is returned before it is on disk, and reading again returns the same value. A process that dies between the
+first step and the third leaves a reservation that stays charged. The release is then *burnt*, or drawn again on
+request.
 
-**Formal guarantee.** At every moment, whatever process was killed wherever: each name has at most one value, drawn by
-the distribution that is kept with it; the charges of a pool, burnt ones included, add up to at most its limit (up to
-1e-12 of it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to a sealed
-sum; a place in a queue belongs to one key for ever. Triggers inside the file hold this against any program that writes
-to it, short of one that removes the triggers; such a file is refused, also when they were put back, if a row of what
-was declared, spent, released or sealed is not what the chain says (`chain.py`, which states what chain and log
-detect and what they do not). That a commit also survives power loss is SQLite's promise (write-ahead log,
-`synchronous=FULL`) or PostgreSQL's (`fsync`, `synchronous_commit`), and the disk's; we rely on it and do not test it.
-An old copy that is put back has forgotten what was spent since: it is refused only with a `log` outside.
+**Formal guarantee.** At every moment, no matter which processes were killed and where: each name has at most one value,
+drawn from the distribution that is stored with it; the charges of a pool, burnt ones included, add up to at most its
+limit (up to 1e-12 of it, for rounding); every acknowledged contribution is in its sum exactly once; nothing is added to
+a sealed sum; a place in a queue belongs to one key for ever. Triggers inside the file enforce this against every
+program that writes to it, except one that removes the triggers. A file without them is refused; a file in which they
+were removed and restored is refused if a row of what was declared, spent, released or sealed does not match the chain
+(`chain.py`, which states what chain and log detect and what they do not). That a commit also survives power loss is
+promised by SQLite (write-ahead log, `synchronous=FULL`) or PostgreSQL (`fsync`, `synchronous_commit`) and the disk;
+privrl relies on it and does not test it. An older copy lacks what was spent since; it is refused only if there is a
+`log` outside.
 
-Raw sums, and how many people are in them, are sensitive: all files are owner-only, and `purge` removes what is raw once
-a study has ended.
+Raw sums and the numbers of people in them are sensitive: only the owner can read the files, and `purge` removes raw
+data once a study has ended.
 """
 
 import json
 import os
 from collections.abc import Callable, Mapping
-from typing import Any
 
+from privrl.contracts.untrusted import Json
 from privrl.privacy.canonical_ids import keyed_hash
 from privrl.privacy.store import view as _store_view
 from privrl.privacy.store.engine import AbstractEngine, T, check_amount, now
@@ -38,36 +40,37 @@ from privrl.privacy.store.queues import AbstractQueues
 from privrl.privacy.store.releases import AbstractReleases, AfterCrash
 from privrl.privacy.store.sums import AbstractSums
 
-ADDRESSES = ("postgresql://", "postgres://")  # how a store that is not a file is named
+ADDRESSES = ("postgresql://", "postgres://")
+"""How the address of a store begins that is not a file."""
 
 
 class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
     """Durable contributions and releases with a hard budget, in one SQLite file on a local disk, or in PostgreSQL.
 
-    Several processes may open the same store; within a process, each thread opens its own, and a forked child opens its
-    own too. One file is for one busy writer (SQLite is unfair among several); where several machines write, use
-    PostgreSQL.
+    Several processes may open the same store. Within a process, each thread must open its own, and so must a forked
+    child. Use a file if one process writes most (SQLite is unfair among several), and PostgreSQL if several machines
+    write.
 
     Arguments:
-        path: the file, made if there is none; or an address such as `"postgresql:///river"` (the extra
-            `privrl[postgres]`, see `postgres.py`), whose tables are made if there are none.
-        after_crash: what to do with a release that was reserved by a process that died: `"burn"` refuses it for good,
+        path: the file, which is created if there is none; or an address such as `"postgresql:///river"` (the extra
+            `privrl[postgres]`, see `postgres.py`), where tables are created if there are none.
+        after_crash: what to do with a release that was reserved by a process that died: `"burn"` refuses it for good;
             `"redraw"` draws again under the same charge, which is sound because values are returned only after they
-            are persisted, so nobody saw the first draw.
-        log: the audit log (`log.py`), a file outside the store, best on another disk. It gets a line for every event
-            before the effect of the event is returned. A store that lacks one of these events (an older copy was put
-            back, rows were removed) is refused.
+            are stored, so the first draw was never seen.
+        log: the audit log (`log.py`), a file outside the store, best on another disk. It receives a line for every
+            event before the effect of the event is returned. A store that lacks one of these events (an older copy
+            was restored, rows were removed) is refused.
         accept_missing_log: begins the log of a store that was used before and has none now. Use it only if you know
             that the store is the newest copy.
 
-    Example: a sum of two people, released with noise once.
-    ```python
-    with ReleaseStore("study.db", log="study.log") as store:
-        store.open_study({"title": "stays"}, limits={"rho": 0.5})
-        store.contribute("visits", ["anna", "ben"], np.array([[1, 0], [1, 1]]))
-        noisy = store.release("visits, January", "rho", 0.1, lambda: store.total("visits") + noise(),
-        distribution=b"...")
-    ```
+    A sum of two people, released once (without noise, to show the number):
+
+    >>> import numpy as np
+    >>> with ReleaseStore.in_memory() as store:
+    ...     store.open_study({"title": "visits"}, limits={"rho": 0.5})
+    ...     new = store.contribute("visits", ["anna", "ben", "anna"], np.array([[1, 0], [1, 1], [1, 0]]))
+    ...     store.release("visits, January", "rho", 0.1, lambda: store.total("visits"), distribution=b"none")
+    array([2, 1])
     """
 
     def __init__(
@@ -86,31 +89,35 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
 
     @classmethod
     def in_memory(cls) -> "ReleaseStore":
-        """A store of this object alone, which ends with it: for simulations."""
+        """Creates a store in the memory of this object, for simulations."""
         return cls(None)
 
     @property
     def path(self) -> str:
-        """Where the store is."""
+        """The file or address of the store, without user and password."""
         return self._engine.title
 
     def together(self, work: Callable[[], T]) -> T:
-        """Calls `work`; what it contributes is committed at once, before this returns, or not at all.
+        """Calls `work` in one transaction: all that it contributes is committed before this returns, or nothing.
 
-        A contribution that is refused leaves the others as they are. `work` may be called again if the database gave
-        the transaction up, and contributes to several sums in the sorted order of their names.
+        A contribution that is refused does not affect the others. `work` is called again if the database aborts the
+        transaction. It must contribute to several sums in the sorted order of their names.
         """
 
         def attempt() -> T:
             with self._engine.transaction("together", ""):
                 return work()
 
-        return self._engine.retried(attempt)
+        return self._engine.retry(attempt)
 
     # ----------------------------------------------------------------------------------------------------- the study
 
-    def open_study(self, study: Mapping[str, Any], limits: Mapping[str, float]) -> None:
-        """Declares what is studied and the largest sum of charges per pool; later calls must say the same."""
+    def open_study(self, study: Mapping[str, Json], limits: Mapping[str, float]) -> None:
+        """Declares the study and the largest sum of charges of each pool. Later calls must declare the same.
+
+        Raises:
+            StudyMismatchError: if the store belongs to another study, or to one with other limits.
+        """
         for pool, limit in limits.items():
             check_amount(f"limits[{pool!r}]", limit)
         try:
@@ -135,24 +142,24 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
                 )
 
     def secret(self, purpose: str) -> bytes:
-        """32 secret bytes of this store for one purpose, the same for every process; gone with `purge`."""
+        """32 secret bytes of this store for one purpose, the same for every process. `purge` removes them."""
         return keyed_hash(self._engine.digest_key(), "secret of a store")(purpose.encode())
 
     # ------------------------------------------------------------------------------------------- looking and purging
 
-    def shown(self) -> dict[str, Any]:
-        """What was declared, spent, released, burnt, sealed and handed out; nothing raw. Fit for JSON."""
-        return _store_view.shown(self._engine)
+    def describe(self) -> dict[str, Json]:
+        """What was declared, spent, released, burnt, sealed and assigned, as JSON. Nothing raw is in it."""
+        return _store_view.describe(self._engine)
 
     def notes(self) -> tuple[str, ...]:
-        """What crashes have done to the releases, in words, for a certificate."""
+        """Sentences about releases that crashes have interrupted, for a certificate."""
         return _store_view.notes(self._engine)
 
     def purge(self) -> None:
-        """Removes raw sums, counts, digests and their key; keeps what was declared, spent and released.
+        """Removes raw sums, counts, digests and their key. Keeps what was declared, spent and released.
 
-        Waits for draws under way; afterwards nothing new is accepted. The bytes are gone from the files, not from
-        backups, snapshots or the spare cells of a flash disk. Interrupted, it is finished by calling it again.
+        Waits for draws under way. Afterwards the store accepts nothing new. The bytes are removed from the files, but
+        not from backups, snapshots or the spare cells of a flash disk. If it was interrupted, call it again.
         """
         with self._engine.owner("", drawing=False):
             with self._engine.transaction("purge", None):
@@ -167,7 +174,7 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
                 self._engine.execute("UPDATE purges SET ended = ? WHERE ended IS NULL", now())
 
     def close(self) -> None:
-        """Closes the file; the store cannot be used afterwards."""
+        """Closes the store, which cannot be used afterwards."""
         self._engine.close()
 
     def __enter__(self) -> "ReleaseStore":
@@ -183,27 +190,27 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
 
 
 def place_of(path: str | os.PathLike[str]) -> str:
-    """The path or address of a store as it may be shown: without user and password."""
+    """The path or address of a store, without user and password."""
     if isinstance(path, str) and path.startswith(ADDRESSES):
-        from privrl.privacy.store.postgres import title_of  # an extra, which most people do not have
+        from privrl.privacy.store.postgres import title_of  # imports psycopg, which is an extra
 
         return title_of(path)
     return str(path)
 
 
-def is_there(path: str | os.PathLike[str]) -> bool:
-    """Whether there is something at the path or address of a store already; nothing is made."""
+def store_exists(path: str | os.PathLike[str]) -> bool:
+    """Whether there is a file, or there are tables, at the path or address of a store. Creates nothing."""
     if isinstance(path, str) and path.startswith(ADDRESSES):
-        from privrl.privacy.store.postgres import has_tables  # an extra, which most people do not have
+        from privrl.privacy.store.postgres import has_tables  # imports psycopg, which is an extra
 
         return has_tables(path)
     return os.path.exists(path)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Refuses the address of a server that can only be read; a file is opened for writing anyway."""
+    """Refuses the address of a server that is read-only. A file is checked when it is opened."""
     if isinstance(path, str) and path.startswith(ADDRESSES):
-        from privrl.privacy.store.postgres import check_writable  # an extra, which most people do not have
+        from privrl.privacy.store.postgres import check_writable  # imports psycopg, which is an extra
 
         check_writable(path)
 
@@ -214,16 +221,16 @@ def _engine(
     accept_missing_log: bool,
     reached: Callable[[str], None],
 ) -> AbstractEngine:
-    """What runs the store: a file, or a database server for an address."""
+    """The engine of the store: a file or, for an address, a database server."""
     if isinstance(path, str) and path.startswith(ADDRESSES):
-        from privrl.privacy.store.postgres import PostgresEngine  # an extra, which most people do not have
+        from privrl.privacy.store.postgres import PostgresEngine  # imports psycopg, which is an extra
 
         return PostgresEngine(path, log, accept_missing_log=accept_missing_log, reached=reached)
-    path = None if path is None else os.path.realpath(path)  # one file, one lock, whatever links lead to it
+    path = None if path is None else os.path.realpath(path)  # so that all links to one file use the same lock
     return FileEngine(path, log, accept_missing_log=accept_missing_log, reached=reached)
 
 
-def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """Keys that are missing on one side or have another value."""
+def _differing(one: dict[str, Json], other: dict[str, Json]) -> list[str]:
+    """The keys that one side lacks or whose values differ."""
     missing = object()
     return [key for key in sorted(one.keys() | other.keys()) if one.get(key, missing) != other.get(key, missing)]

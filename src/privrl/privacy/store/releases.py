@@ -1,6 +1,4 @@
-"""What is written once: releases, reserved with their distribution, drawn, kept, and only then returned; and small
-facts.
-"""
+"""Releases and facts, which are written once. A release is reserved, drawn, stored, and only then returned."""
 
 import abc
 from collections.abc import Callable
@@ -17,7 +15,7 @@ AfterCrash = Literal["burn", "redraw"]
 
 
 class AbstractReleases(abc.ABC):
-    """The part of a store that draws once."""
+    """The part of a store that makes each release once."""
 
     _engine: AbstractEngine
     after_crash: AfterCrash
@@ -35,12 +33,22 @@ class AbstractReleases(abc.ABC):
         *,
         distribution: bytes = b"",
     ) -> Int64[np.ndarray, "..."]:
-        """The value of the release `name`: drawn once, charged once, the same for ever.
+        """Returns the value of the release `name`, which is drawn once, charged once, and never changes.
 
-        `distribution` describes the noise that `draw` adds. It is written with the reservation, before anything is
-        drawn, and never changes; a later call that offers another pool, charge or distribution under this name is
-        refused. While another process draws it, this one waits. If `draw` raises, the charge stays and the release is
+        If another process is drawing it, this one waits. If `draw` raises, the charge stays spent and the release is
         burnt.
+
+        Arguments:
+            pool: the pool that pays.
+            charge: what the release costs.
+            draw: draws the noisy integers. Called at most once, after the reservation is committed.
+            distribution: describes the noise that `draw` adds. It is written with the reservation, before anything is
+                drawn, and never changes.
+
+        Raises:
+            StoreBudgetError: if the pool has too little budget left.
+            BurntError: if a process reserved the release and died before it stored a value.
+            ValueError: if the release was reserved with another pool, charge or distribution.
         """
         check_amount("charge", charge)
         stored = self._stored(name, pool, charge, distribution)
@@ -56,8 +64,8 @@ class AbstractReleases(abc.ABC):
                 return integers(*stored)
             elif self.after_crash == "burn":
                 raise BurntError(
-                    f"The release `{name}` was reserved and its owner stopped before keeping a value; its charge of "
-                    f"{charge:g} stays spent. Release under a new name, or open the store with after_crash='redraw'."
+                    f"The process that reserved the release `{name}` stopped before it stored a value. Its charge of "
+                    f"{charge:g} stays spent. Use a new name, or open the store with after_crash='redraw'."
                 )
             else:
                 with self._engine.transaction("redraw", f"release {name}"):
@@ -67,7 +75,7 @@ class AbstractReleases(abc.ABC):
             self._reached("drawn")
             check_integers("the value of `draw()`", value)
             with self._engine.transaction("persist", f"release {name}"):
-                # Safety does not rest on the lock: had anybody else persisted a value, a trigger refuses this one.
+                # Safety does not rest on the lock: if another process has stored a value, a trigger refuses this one.
                 self._engine.execute(
                     "UPDATE releases SET shape = ?, value = ?, released = ? WHERE name = ?",
                     *columns(value),
@@ -78,7 +86,7 @@ class AbstractReleases(abc.ABC):
         return value.copy()
 
     def value(self, name: str) -> Int64[np.ndarray, "..."] | None:
-        """The kept value of a release, or `None`."""
+        """The stored value of a release, or `None`."""
         found = self._engine.execute(
             "SELECT shape, value FROM releases WHERE name = ? AND value IS NOT NULL", name
         ).fetchone()
@@ -88,14 +96,12 @@ class AbstractReleases(abc.ABC):
         return integers(*found)
 
     def distribution(self, name: str) -> bytes | None:
-        """The distribution that a release was reserved with, whether or not it has a value; None if it is not
-        reserved.
-        """
+        """The noise distribution that a release was reserved with; `None` if the release is not reserved."""
         found = self._engine.execute("SELECT distribution FROM releases WHERE name = ?", name).fetchone()
         return None if found is None else found[0]
 
-    def burnt(self, name: str) -> bool:
-        """Whether a release is reserved, has no value and nobody is drawing it. Waits while somebody is."""
+    def is_burnt(self, name: str) -> bool:
+        """Whether a release is reserved, has no value, and no process is drawing it. Waits while one is."""
         query = "SELECT value IS NULL FROM releases WHERE name = ?"
         if self._engine.execute(query, name).fetchone() != (1,):
             return False
@@ -105,14 +111,14 @@ class AbstractReleases(abc.ABC):
     def _stored(
         self, name: str, pool: str, charge: float, distribution: bytes
     ) -> tuple[str, bytes] | tuple[None, None] | None:
-        """Shape and value of a release, both None if it is only reserved."""
+        """Shape and value of a release, both `None` if it is only reserved."""
         found = self._engine.execute(
             "SELECT pool, charge, distribution, shape, value FROM releases WHERE name = ?", name
         ).fetchone()
         if found is not None and found[:2] != (pool, charge):
             raise ValueError(
-                f"The release `{name}` was charged {found[1]:g} to `{found[0]}`, and now {charge:g} from `{pool}` is "
-                "offered. Ask as it was charged, or use a new name for a new release."
+                f"The release `{name}` was charged {found[1]:g} to `{found[0]}`, not {charge:g} to `{pool}`. Pass the "
+                "same charge, or use a new name for a new release."
             )
         if found is not None and found[2] != distribution:
             raise ValueError(
@@ -138,12 +144,14 @@ class AbstractReleases(abc.ABC):
                 why = str(error).splitlines()[0]
                 raise StoreBudgetError(
                     f"The release `{name}` costs {charge:g} and the pool `{pool}` has spent {spent:g} of "
-                    f"{limits[pool]:g} ({why}). Nothing was reserved; stop here, or release less."
+                    f"{limits[pool]:g} ({why}). Nothing was reserved. Stop here, or release less."
                 ) from error
             self._engine.chain("reserve", name)
 
     def fact(self, name: str, make: Callable[[], bytes]) -> bytes:
-        """A small value that is written once: the first writer wins and everybody reads the same. Survives `purge`."""
+        """Returns a small value that is written once: the first writer wins, and all read the same. Survives
+        `purge`.
+        """
         query = "SELECT content FROM facts WHERE name = ?"
         found = self._engine.execute(query, name).fetchone()
         if found is not None:
@@ -159,6 +167,6 @@ class AbstractReleases(abc.ABC):
                     found = (content,)
         return found[0]
 
-    def known(self, name: str) -> bool:
-        """Whether there is such a fact."""
+    def has_fact(self, name: str) -> bool:
+        """Whether a fact was written."""
         return self._engine.execute("SELECT 1 FROM facts WHERE name = ?", name).fetchone() is not None

@@ -1,4 +1,4 @@
-"""The tables of a store and the triggers that guard them against every program that writes to the file."""
+"""The tables of a store, and the triggers that guard them against every program that writes to the file."""
 
 import contextlib
 import functools
@@ -45,8 +45,8 @@ CREATE TABLE arrivals (digest BLOB PRIMARY KEY, number INTEGER NOT NULL) WITHOUT
 CREATE TABLE ranges (name TEXT PRIMARY KEY, next INTEGER NOT NULL CHECK (next >= 0)) WITHOUT ROWID;
 """
 _NO_PURGE = "NOT EXISTS (SELECT 1 FROM purges)"
-# Before what, on which table, when, it is refused and with which words. Inserts are guarded one by one because
-# `INSERT OR REPLACE` deletes rows without running the guards of deletion.
+# For each guard: the event, the table, the condition under which it refuses, and the message. Inserts are guarded one
+# by one, because `INSERT OR REPLACE` deletes rows without running the guards of deletion.
 GUARDS = (
     ("DELETE", "chain", "1", "the chain is not cut"),
     ("UPDATE", "chain", "1", "the chain is not changed"),
@@ -120,13 +120,13 @@ SCHEMA = TABLES + "".join(
 
 
 def schema_of(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-    """The names and definitions of everything in a file."""
+    """The names and definitions of all tables and triggers in a file."""
     return connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name").fetchall()
 
 
 @functools.cache
 def expected_schema() -> list[tuple[str, str]]:
-    """What `schema_of` finds in a store."""
+    """What `schema_of` must find in a store."""
     with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(SCHEMA)
         return schema_of(connection)

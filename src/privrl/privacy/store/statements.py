@@ -1,13 +1,29 @@
-"""Many rows in one statement, from few different statements: a database prepares each of them once."""
+"""Statements about many rows, from few different texts, so that a database prepares each of them once."""
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
-_SIZES = (64, 32, 16, 8, 4, 2, 1)  # of rows, or of values, in one statement
+Row: TypeAlias = Any
+"""A row of a result: a tuple of entries, whose types the schema of the store fixes."""
+Entry: TypeAlias = bytes | str | float | int | list[bytes] | list[bytes | None] | None
+"""A value that is passed to a statement."""
 
 
-def insert_rows(execute: Callable[..., Any], table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+class Rows(Protocol):
+    """The rows that a statement returns; the cursors of `sqlite3` and `psycopg` are of this form."""
+
+    def fetchone(self) -> Row: ...
+    def fetchall(self) -> list[Row]: ...
+    def __iter__(self) -> Iterator[Row]: ...
+
+
+Execute = Callable[..., Rows]
+"""Runs a statement, with `?` for each of the values that follow it."""
+_SIZES = (64, 32, 16, 8, 4, 2, 1)  # numbers of rows, or of values, that one statement may have
+
+
+def insert_rows(execute: Execute, table: str, rows: Sequence[tuple[Entry, ...]]) -> None:
     """Adds rows to a table, in this order."""
     first = 0
     while first < len(rows):
@@ -18,9 +34,9 @@ def insert_rows(execute: Callable[..., Any], table: str, rows: Sequence[tuple[An
         first += size
 
 
-def select_in(execute: Callable[..., Any], query: str, values: Sequence[Any], *before: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query that ends with `IN` for any of these values; `before` are those of its other places."""
-    found: list[tuple[Any, ...]] = []
+def select_in(execute: Execute, query: str, values: Sequence[Entry], *before: Entry) -> list[Row]:
+    """The rows that match one of the values, for a query that ends with `IN`. `before` are its other values."""
+    found: list[Row] = []
     for first in range(0, len(values), _SIZES[0]):
         some = values[first : first + _SIZES[0]]
         size = min(size for size in _SIZES if size >= len(some))

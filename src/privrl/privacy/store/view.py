@@ -1,18 +1,18 @@
-"""What may be shown of a store: what was declared, spent, released and burnt. Nothing that depends on a record.
+"""The public content of a store: what was declared, spent, released and burnt. Nothing depends on a record.
 
-How many people were *counted* in a sum is secret, and so is whether anybody was, so sums are shown when they are
-sealed, without a number. Places taken in a queue and ranges of numbers are handed out in public.
+The number of people who were *counted* in a sum is secret, and so is whether there were any. So a sum is shown once it
+is sealed, without a number. Places in a queue and ranges of numbers are assigned in public.
 """
 
 import json
 import math
-from typing import Any
 
+from privrl.contracts.untrusted import Json
 from privrl.privacy.store.engine import AbstractEngine
 
 
-def shown(engine: AbstractEngine) -> dict[str, Any]:
-    """The public content of a store, fit for JSON."""
+def describe(engine: AbstractEngine) -> dict[str, Json]:
+    """The public content of a store, as JSON."""
     at_work = engine.at_work()
     with engine.snapshot():
         study = engine.execute("SELECT content FROM study").fetchone()
@@ -35,7 +35,7 @@ def shown(engine: AbstractEngine) -> dict[str, Any]:
             status = "reserved" if name in at_work else "burnt"
         shape = None if shape is None else json.loads(shape)
         release = {"name": name, "pool": pool, "charge": charge, "status": status, "shape": shape}
-        releases.append(release | {"date": (released or reserved)[:10]})  # a time would tell how long a pass took
+        releases.append(release | {"date": (released or reserved)[:10]})  # a time would reveal how long a pass took
     return {
         "study": None if study is None else json.loads(study[0]),
         "limits": limits,
@@ -51,10 +51,10 @@ def shown(engine: AbstractEngine) -> dict[str, Any]:
 
 
 def notes(engine: AbstractEngine) -> tuple[str, ...]:
-    """What crashes have done to the releases, in words."""
-    releases = shown(engine)["releases"]
+    """Sentences about releases that crashes have interrupted, for a certificate."""
+    releases = describe(engine)["releases"]
     lost = [release["name"] for release in releases if release["status"] == "burnt"]
     drawn = [release["name"] for release in releases if release["status"] == "redrawn"]
-    words = [f"burnt by a crash and charged all the same: {', '.join(lost)}"] if lost else []
-    words += [f"interrupted by a crash before anybody saw it, and drawn again: {', '.join(drawn)}"] if drawn else []
+    words = [f"burnt by a crash, with their budget spent: {', '.join(lost)}"] if lost else []
+    words += [f"interrupted by a crash before they were returned, and drawn again: {', '.join(drawn)}"] if drawn else []
     return tuple(words)

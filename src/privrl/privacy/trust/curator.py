@@ -190,7 +190,7 @@ class Curator:
     def _given_up(self, label: str) -> bool:
         """Whether a release was lost in a crash and is paid for once more; once so, always so, whoever asks."""
         assert self._store is not None
-        return self._store.burnt(label) and (self._store.after_crash == "burn" or self._store.known(_lost(label)))
+        return self._store.is_burnt(label) and (self._store.after_crash == "burn" or self._store.has_fact(_lost(label)))
 
     def _reserved(self, label: str, lattice: Lattice, parameter: float) -> Lattice:
         """The lattice that was reserved with this release, or this one if there is no reservation yet.

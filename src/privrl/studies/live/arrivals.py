@@ -129,7 +129,7 @@ class AbstractArrivals(abc.ABC):
     @property
     def num_arrived(self) -> int:
         """The number of tickets issued."""
-        return self._store.arrived(QUEUE)
+        return self._store.count_places(QUEUE)
 
     @property
     def num_places(self) -> int:

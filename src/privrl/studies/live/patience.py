@@ -91,7 +91,7 @@ class Patience(AbstractArrivals):
         if closing is None:
             return False
         last = self._kept(self.end(block) - 1)["plan"]
-        return self._now() >= closing or self._store.sealed(self.sum_name(block, last))
+        return self._now() >= closing or self._store.is_sealed(self.sum_name(block, last))
 
     def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
         """Registers several arrivals as if they had come one by one: the block of a visit is that of the next first

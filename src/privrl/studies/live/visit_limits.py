@@ -59,7 +59,7 @@ class Visits:
         if times == 1:
             return False
         for number in range(times):
-            last = self._store.remembered(_COUNTED, f"{person}/{number}")
+            last = self._store.recall(_COUNTED, f"{person}/{number}")
             if last is None:
                 break
             if block < last + distance:
@@ -81,9 +81,9 @@ class Visits:
 
     def find(self, number: int, visit: str) -> Visit | int | None:
         """The visit of person `number` with this name: `FIRST`, a later one, or `None`."""
-        kept = self._store.remembered(_PLACES, f"{number}/{visit}")
+        kept = self._store.recall(_PLACES, f"{number}/{visit}")
         if kept is None or kept == FIRST:
             return kept
-        token, ticks = (self._store.remembered(what, f"{number}/{visit}") for what in (_TOKENS, _TIMES))
+        token, ticks = (self._store.recall(what, f"{number}/{visit}") for what in (_TOKENS, _TIMES))
         assert token is not None and ticks is not None
         return Visit(kept >> 32, kept >> 1 & 0x7FFFFFFF, bool(kept & 1), ticks / _TICKS, f"{token:016x}")

@@ -102,7 +102,7 @@ class Server:
                     f"Sums of `{name}` over {num_users} people do not fit in 64 bits at this noise. Raise the budget, "
                     "or split the people among several studies."
                 )
-        if self._store.known("study"):
+        if self._store.has_fact("study"):
             raise PairingError(
                 "This study was begun with an older format of tickets and messages. Finish it with the version of "
                 "privrl that began it: under a new name its people could report twice."
@@ -268,7 +268,7 @@ class Server:
         if self._clock() < ticket.expires:
             return False
         try:
-            if self._store.contributed(str(ticket.number), scope=_SCOPE, mark=content):
+            if self._store.has_contributed(str(ticket.number), scope=_SCOPE, mark=content):
                 return True
         except ConflictError as error:
             raise _conflict() from error
@@ -318,7 +318,7 @@ class Server:
         kept = []
         for one in some:
             try:
-                self._store.contributed(one.key, scope=_SCOPE, mark=one.content)
+                self._store.has_contributed(one.key, scope=_SCOPE, mark=one.content)
                 kept.append(one)
             except ConflictError:
                 answers[one.position] = _conflict()
