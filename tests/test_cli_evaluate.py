@@ -100,7 +100,7 @@ def test_evaluate_adds_two_files_with_its_own_certificate(table: Path, fitted: P
     assert own["unit"] == "patient" and "gain" in content  # none, where the noise hides it
     certified = call("certify", fitted)
     assert certified.code == 0 and "The evaluation has its own certificate" in certified.out
-    assert "there is none together" in certified.out  # fit was told of no noun, so the units differ
+    assert "no joint epsilon is known" in certified.out  # fit was told of no noun, so the units differ
     assert call("certify", fitted, "--json").json()["epsilon_with_evaluation"] is None
     bounded = call("certify", fitted, "--max-epsilon", "100")
     assert bounded.code == 1 and "do not compose: `unit` is " in bounded.err

@@ -187,7 +187,7 @@ def create_private(file: Path) -> str:
 def _swap(scratch: Path, target: Path, known: tuple[str, ...], overwrite: bool) -> None:
     """Moves a folder into place; an older version is there until the new one is, or again if that fails."""
     if not overwrite or not target.exists() or not os.listdir(target):
-        scratch.rename(target)  # refused by the system if somebody has put something there in the meantime
+        scratch.rename(target)  # refused by the system if another process has written there in the meantime
         return
     if any(not _matches(name, known) for name in os.listdir(target)):
         raise FileExistsError("other files were put there in the meantime")

@@ -39,7 +39,7 @@ def audit(
     rho: RhoOption = None,
     max_episodes_per_unit: Annotated[
         int,
-        typer.Option("--max-episodes-per-unit", help="One person in so many episodes, where people come back."),
+        typer.Option("--max-episodes-per-unit", help="The largest number of episodes of one person, if people return."),
     ] = 1,
     min_block_distance: Annotated[
         int, typer.Option("--min-block-distance", help="The least number of blocks from one of them to the next.")

@@ -13,7 +13,7 @@ VARIABLE = "PRIVRL_COMPILATION_CACHE"
 
 
 def keep_compiled_programs() -> None:
-    """Turns the cache on, unless it is off or JAX has one of its own already; a folder that cannot be made is none."""
+    """Turns the cache on, unless it is off, JAX has one already, or its folder cannot be created."""
     import jax
 
     wanted = os.environ.get(VARIABLE, "")

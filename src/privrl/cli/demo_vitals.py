@@ -20,10 +20,10 @@ EVALUATE: float | None = 0.3
 def vitals_demo(
     run: Callable[[list[str]], int | None], out: Path, people: int, epsilon: float, *, seed: int, json: bool
 ) -> None:
-    """Writes the export of so many invented people, runs the commands on it, and says what the policy is worth.
+    """Writes the export of this number of invented people, runs the commands on it, and prints the value of the policy.
 
     Arguments:
-        run: runs the command that has these words, and gives its exit code (or `None`, if all is well).
+        run: runs the command with these arguments and returns its exit code (`None` means success).
         seed: of the people; the noise of the policy comes from the operating system.
     """
     if people < 1:
@@ -51,7 +51,7 @@ def vitals_demo(
     show_table(
         f"Patients who survive, by simulation ({people:,} in the table, seed {seed})", ("policy", "survive"), rows
     )
-    say("On real patients nobody knows these numbers. This world is invented: it must not guide anybody's treatment.")
+    say("These numbers are unknown for real patients. This world is invented and must not guide treatment.")
     say(f"The commands can be run again in {out}. The report is in {out / 'report.html'}: open it in a browser.")
 
 

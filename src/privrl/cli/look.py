@@ -55,7 +55,7 @@ def list_(
 ) -> None:
     """List what there is, with one line each."""
     if offline and what != "envs":
-        raise ValueError(f"`--offline` lists worlds, and {what} are none. Use `privrl list envs --offline`.")
+        raise ValueError(f"`--offline` applies to worlds, not to {what}. Use `privrl list envs --offline`.")
     entries = _zoo() if offline else _LISTED[what]()
     if json:
         emit({what: entries})
@@ -123,8 +123,8 @@ def certify(
         more["epsilon_with_evaluation"] = "inf" if together == math.inf else together
         said.append(
             f"The evaluation has its own certificate, which is {verdict.words}: epsilon = {own.epsilon:.6g} "
-            f"at delta = {own.delta:g}. For somebody who is in both tables "
-            f"{f'there is none together: {apart}' if together is None else f'it is {together:.6g} together.'}"
+            f"at delta = {own.delta:g}. For a person in both tables "
+            f"{f'no joint epsilon is known: {apart}' if together is None else f'it is {together:.6g} together.'}"
         )
     _show_verdict(folder, certificate, verdict, said, more, json)
 

@@ -34,4 +34,4 @@ def lookalike(
         emit({"out": str(out), "people": people, "rows": rows, "seed": seed})
     else:
         say(f"Wrote {rows:,} steps of {people:,} invented people to {out}, from `{schema}` alone: no data were read.")
-        say("Try commands, run time and widths on it. Values mean nothing: these people are nobody's.")
+        say("Try commands, run time and widths on it. Its values mean nothing: these people are invented.")

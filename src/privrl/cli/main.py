@@ -105,7 +105,7 @@ def root(*, loaded: bool = False) -> TyperGroup:
 
 
 # Refused, and refused again until something is changed: 2. Other faults of the system (a full disk, a port in use, a
-# database that cannot be reached) may pass, so whoever starts a service again after a while should: 1.
+# database that cannot be reached) may pass, so a supervisor should start the service again: 1.
 _WRONG_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
 
 

@@ -63,9 +63,9 @@ def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def waiting(what: str) -> Iterator[Callable[[str], None]]:
-    """A spinner on standard error while one long step runs; call what it gives with more words.
+    """A spinner on standard error while one long step runs; call the result with further text.
 
-    Without a terminal there is none, and nothing is imported for it.
+    Without a terminal it shows nothing and imports nothing.
     """
     if not sys.stderr.isatty():
         yield lambda more: None

@@ -31,5 +31,5 @@ def shard(
     if json:
         emit({"out": str(out), "files": written})
         return
-    say(f"Wrote {written} files to {out}, sorted by `{unit}`; everybody's rows are in one file.")
+    say(f"Wrote {written} files to {out}, sorted by `{unit}`; each person's rows are in one file.")
     say("Rows were moved and not changed, so no budget was spent. The folder is as secret as the table.")

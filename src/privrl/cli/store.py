@@ -60,7 +60,7 @@ def _print(shown: dict[str, Any]) -> None:
     handed_out = [["places", name, f"{number:,}"] for name, number in shown["queues"].items()]
     handed_out += [["numbers", name, f"{number:,}"] for name, number in shown["ranges"].items()]
     if handed_out:
-        show_table("handed out", ["what", "name", "number"], handed_out, numbers=1)
+        show_table("issued", ["what", "name", "number"], handed_out, numbers=1)
     if shown["sealed"]:
         show_table("sealed", ["sum"], [[name] for name in shown["sealed"]])
     if shown["purge_unfinished"]:
@@ -115,7 +115,7 @@ def grant(
 def new_log(
     file: FileArgument, log: Annotated[Path, typer.Argument(help="The audit log to write; there must be none yet.")]
 ) -> None:
-    """Begin the audit log of a store that was used before and has none here; say so only if it is the newest copy."""
+    """Begin the audit log of a store that was used before without one here. Confirm only if it is the newest copy."""
     if log.exists():
         raise ValueError(f"There is a log `{log}` already; it is added to by itself. To check it: `--store-log {log}`.")
     with _opened(file, log, accept_missing_log=True):

@@ -36,21 +36,21 @@ class ComingOptions:
         bool,
         typer.Option(
             "--open-ended",
-            help="Nobody knows how many people will come; `--episodes` of them are simulated.",
+            help="The number of people is unknown in advance; `--episodes` of them are simulated.",
             rich_help_panel=_PANEL,
         ),
     ] = False
     epoch: Annotated[
         int | None,
         typer.Option(
-            "--epoch", help="With --open-ended: a new epoch after so many people.", rich_help_panel=_PANEL, min=1
+            "--epoch", help="With --open-ended: the number of people in an epoch.", rich_help_panel=_PANEL, min=1
         ),
     ] = None
     forget: Annotated[
         float,
         typer.Option(
             "--forget",
-            help="With --epoch: the weight in [0, 1] that everybody before keeps when an epoch begins.",
+            help="With --epoch: the weight in [0, 1] that earlier people keep when an epoch begins.",
             rich_help_panel=_PANEL,
         ),
     ] = 1.0

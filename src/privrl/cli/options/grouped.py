@@ -21,7 +21,7 @@ _ALIASES = {"key": "seed", "return_range": "return_bound"}  # arguments of the l
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command of which every parameter that is a dataclass of options is given as these options, one by one.
 
-    The fields of such a dataclass are annotated as options and have defaults.
+    The fields of these dataclasses are annotated as options and have defaults.
     """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, Any] = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}

@@ -61,7 +61,7 @@ def env_of(name: str, arguments: Sequence[str] | None, seed: int | None) -> AnyE
 
 
 def fresh_seed(seed: int | None) -> int:
-    """The given seed, or one that nobody has chosen; it is printed, so that a simulation can be repeated."""
+    """The given seed, or a random one; it is printed, so that a simulation can be repeated."""
     if seed is None:
         return secrets.randbits(31)
     if not 0 <= seed < 2**63:

@@ -34,7 +34,7 @@ class StoreOptions:
     ] = "burn"
 
     def opened(self) -> AbstractContextManager[ReleaseStore | None]:
-        """The store, open; nothing where there is none."""
+        """The open store; `None` without a store."""
         if self.store is not None:
             return ReleaseStore(self.store, after_crash=self.after_crash, log=self.store_log)
         if self.store_log is not None:

@@ -9,8 +9,8 @@ import typer
 from privrl.privacy.accounting.certificate import Certificate, check_stated
 from privrl.reports.display_names import Names, read_names
 
-_STATED = "For whoever answers for the study"
-_NAMES = "Names in words"
+_STATED = "For the person responsible for the study"
+_NAMES = "Display names"
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,7 @@ class StudyNameOptions(NameOptions):
 
     unit_noun: Annotated[
         str | None,
-        typer.Option(
-            "--unit-noun", help="What one unit is called in words, for example patient.", rich_help_panel=_NAMES
-        ),
+        typer.Option("--unit-noun", help="The name of one privacy unit, for example patient.", rich_help_panel=_NAMES),
     ] = None
 
 

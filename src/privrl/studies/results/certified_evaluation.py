@@ -68,7 +68,7 @@ class CertifiedEvaluation(Evaluation):
         return ""
 
     def together_with(self, policy: Certificate) -> tuple[float, float]:
-        """Epsilon and delta for somebody who is in both tables: this evaluation's, and that of the policy with this
+        """Epsilon and delta for a person in both tables: this evaluation's, and that of the policy with this
         certificate.
 
         **Formal guarantee.** Both certificates are about the same neighbours, or there is a `ValueError`: a sensitivity
