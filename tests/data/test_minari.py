@@ -14,8 +14,7 @@ from gymnasium.spaces import Box, Discrete, Text
 
 import privrl
 from privrl.data.schema.table_schema import TableError
-from privrl.data.sources.gymnasium_episodes import from_gymnasium
-from privrl.data.sources.minari_episodes import from_minari
+from privrl.data.sources.observed_episodes import from_gymnasium, from_minari
 from privrl.mdp.measurements import ENDED, Feature
 from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import MeasuredProblem

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import privrl
-from privrl.data.tables.split import split
+from privrl.data.tables.part import split
 
 SECRET = bytes(range(32))
 

@@ -9,10 +9,9 @@ if TYPE_CHECKING:
     from privrl.data.episodes import Episodes
     from privrl.data.reward_function import RewardFunction
     from privrl.data.schema.table_schema import TableError
-    from privrl.data.sources.gymnasium_episodes import from_gymnasium
-    from privrl.data.sources.minari_episodes import from_minari
+    from privrl.data.sources.observed_episodes import from_gymnasium, from_minari
     from privrl.data.tables.parquet import read_parquet
-    from privrl.data.tables.split import split
+    from privrl.data.tables.part import split
     from privrl.data.tables.write import write_parquet
     from privrl.mdp.measurements import BinnedAction, Category, Feature
 

@@ -19,13 +19,12 @@ from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.patients.ventilation import Ventilation
 from privrl.envs.patients.vitals import Vitals
 from privrl.envs.recorded_world import AbstractRecorded
-from privrl.envs.tabular.drifting_river import DriftingRiver
 from privrl.envs.tabular.gymnasium_world import FromGymnasium
 from privrl.envs.tabular.hard_mixture import HardMixture
 from privrl.envs.tabular.icu_sepsis import ICUSepsis
 from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.envs.tabular.linriver import LinRiver
-from privrl.envs.tabular.riverswim import RiverSwim, RiverSwimInhomogeneous
+from privrl.envs.tabular.riverswim import DriftingRiver, RiverSwim, RiverSwimInhomogeneous
 from privrl.envs.tabular.synthetic import SyntheticLinear
 from privrl.envs.zoo.catalogue import WORLDS
 from privrl.envs.zoo.endings import Endings

@@ -1,8 +1,8 @@
-"""Collect episodes of T actions and T + 1 observations, with spaces as Gymnasium defines them, in arrays."""
+"""Episodes from Gymnasium environments and Minari datasets: T actions and T + 1 observations each, in arrays."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -128,3 +128,81 @@ def _shaped(values: object, shape: tuple[int, ...], name: str, k: int) -> np.nda
 
 def _whole(values: np.ndarray, name: str, k: int) -> Int[np.ndarray, " T"]:
     return to_whole_numbers(values, name, lambda i: f"episode {k}, step {i}")
+
+
+def from_gymnasium(
+    env: Any,
+    policy: Callable[[Any], object] | None = None,
+    *,
+    episodes: int,
+    horizon: int,
+    env_seed: int,
+    **public: Unpack[Public],
+) -> Episodes:
+    """Play a policy in a Gymnasium environment; every episode belongs to a different person.
+
+    Arguments:
+        env: an environment with discrete actions, and observations that are discrete or a `Box`.
+        policy: maps an observation to an action. By default, actions are uniformly random.
+        episodes: the number of people to simulate.
+        horizon: the largest number of steps; an episode that the environment ends is shorter.
+        env_seed: the seed of the environment and of the random actions.
+        **public: the other arguments of `Episodes.from_arrays`. Observations of a `Box` are vectors of measurements:
+            declare `features`, or leave them out if all bounds of the space are finite, which then are the public
+            bounds. Rewards must lie in `reward_range`, by default [0, 1].
+    """
+    recorder = Recorder.from_spaces(env, "environment", episodes, horizon, public)
+    rng = np.random.default_rng(env_seed)
+    first, count = int(env.action_space.start), int(env.action_space.n)
+    for k in range(episodes):
+        observation, _ = env.reset(seed=env_seed if k == 0 else None)
+        seen, ended = [observation], False
+        done: list[object] = []
+        paid: list[object] = []
+        while len(done) < horizon and not ended:
+            action = int(rng.integers(count)) + first if policy is None else policy(observation)
+            observation, reward, ended, truncated, _ = env.step(action)
+            seen.append(observation)
+            done.append(action)
+            paid.append(reward)
+            if truncated:
+                break
+        recorder.add(k, seen, done, paid, bool(ended))
+    return recorder.episodes()
+
+
+def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Episodes:
+    """Read the episodes of a Minari dataset, given by its name or as an opened `MinariDataset`.
+
+    An episode of T actions has T + 1 observations, so all next states are known. Discrete spaces that start at another
+    number than 0 are shifted to it. Observations of a `Box` are vectors of measurements: declare `features`, or leave
+    them out if all bounds of the space are finite, which then are the public bounds.
+
+    Arguments:
+        dataset: the dataset or its name.
+        horizon: the largest number of steps of an episode.
+        **public: the other arguments of `Episodes.from_arrays`. Without `units`, every episode belongs to a different
+            person.
+
+    Raises:
+        ImportError: if a name is given and the package `minari` is not installed.
+        TableError: if an episode is too long or a space is not supported.
+    """
+    if isinstance(dataset, str):
+        dataset = _loaded(dataset)
+    recorder = Recorder.from_spaces(dataset, "dataset", int(dataset.total_episodes), horizon, public)
+    for k, episode in enumerate(dataset.iterate_episodes()):
+        ended = np.asarray(getattr(episode, "terminations", False)).reshape(-1)
+        recorder.add(k, episode.observations, episode.actions, episode.rewards, bool(ended.size and ended[-1]))
+    return recorder.episodes()
+
+
+def _loaded(name: str) -> Any:
+    try:
+        import minari
+    except ImportError:
+        raise ImportError(
+            f"Reading the Minari dataset `{name}` requires the package `minari`. Install `privrl[minari]`, or use "
+            f"`privrl.data.Episodes.from_arrays`."
+        ) from None
+    return minari.load_dataset(name)
