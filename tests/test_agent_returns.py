@@ -302,12 +302,10 @@ def test_the_certificate_says_how_often_people_count(store, clock):
     result = agent.result()
     certificate = result.certificate
     text = str(certificate)
-    assert "episodes per unit: 3" in text and "to the next: 2" in text
+    assert "records per unit: 3" in text and "to the next: 2" in text
     assert "whenever and however often" in text and "a person returns is covered" in text
-    for changed in ({"episodes per unit": 2}, {"episodes per unit": 3}):
-        bounds = {**certificate.bounds, **changed}
-        study = {**certificate.study, "bounds": changed}
-        forged = privrl.Certificate.from_json({**certificate.to_json(), "bounds": bounds, "study": study})
+    for changed in ({"records_per_unit": 2}, {"block_distance": 0}, {"records_per_unit": 1, "block_distance": 0}):
+        forged = privrl.Certificate.from_json({**certificate.to_json(), **changed})
         assert not certify(forged, result.policy).ok
     assert certify(certificate, result.policy).ok
     assert agent._study.participation == Participation(3, 2)
@@ -332,7 +330,7 @@ def test_certificates_of_every_kind_of_channel_follow_from_their_settings(learne
     for often in (Participation(), Participation(3, 2), Participation(3)):
         study = Study.online(learner, private, 60, often)
         made = {name: (1, channel.calibration) for name, channel in study.channels().items()}
-        certificate = study.certificate("a test", study.counted, made=made)
+        certificate = study.certificate("seed", made=made)
         read = privrl.Certificate.from_json(json.loads(json.dumps(certificate.to_json())))
         verdict = certify(read, None, allow_non_private=True)
         assert [problem for problem in verdict.problems if "names no policy" not in problem] == []

@@ -6,6 +6,8 @@ import functools
 import json
 import math
 import operator
+import pathlib
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -53,7 +55,7 @@ def online(name: str, people: int = 40, **budget: Any) -> Result:
     for declared in study.declared:
         calibration = study.channels()[declared.name].calibration
         study.ledger.reconcile(declared.name, 1 if declared.access == "rounds" else declared.times, calibration)
-    return Result(POLICY, study.certificate("simulation", {"episodes per unit": 1}))
+    return Result(POLICY, study.certificate("seed"))
 
 
 def after_a_crash() -> Result:
@@ -65,7 +67,7 @@ def after_a_crash() -> Result:
         study.ledger.record(name, 1.5, 1.5 / parameter)
     study.ledger.burn("gram")
     study.ledger.skip("spread", to=("gram", "targets"))
-    return Result(POLICY, study.certificate("test", {"episodes per unit": 1}))
+    return Result(POLICY, study.certificate("seed"))
 
 
 def by_an_agent() -> Result:
@@ -143,7 +145,7 @@ def test_every_recipe_before_anything_is_released(name: str) -> None:
         study = Study.offline(learner, privatizer, "patient")
     else:
         study = Study.online(learner, privatizer, 1100)
-    certificate = study.certificate("test", {"episodes per unit": 1})
+    certificate = study.certificate("seed")
     assert verdict(Result(POLICY, certificate)).problems == []
 
 
@@ -177,9 +179,13 @@ def no_claim_rests_on(content: Any, path: Path) -> bool:
     - How often a stream, or a release that has no noise scale, was made: the certificate covers every declared release,
       made or not. (Of others there is one noise for each, and the number must fit.)
     - The sensitivity of what was released without noise: it is certified as infinite anyway.
+    - `records_per_unit` of a table says, as `unit` does, what the unit is: only a signature binds it. (If people take
+      part one after another, it decides the noise, and must fit.)
     """
+    if path == ("records_per_unit",):
+        return content["study"]["users"] is None
     if path[0] == "study":
-        return path[1] != "bounds"
+        return True
     if path[0] == "releases" and path[2] == "counted":
         release = content["releases"][path[1]]
         return release["access"] != "rounds" or not release["noise"]
@@ -295,12 +301,17 @@ def one_group_each(content: dict[str, Any]) -> None:
         lambda c: c["releases"][0].update(counted=99),
         lambda c: c["releases"][0]["noise"][0].update(scale=-c["releases"][0]["noise"][0]["scale"]),
         lambda c: c["releases"][0]["noise"][0].update(times=0),
-        lambda c: c["bounds"].update({"episodes per unit": 5}),
+        lambda c: c.update(records_per_unit=None),
+        lambda c: c.update(block_distance=1),
+        lambda c: c.update(messages_per_user=1),
+        lambda c: c.update(group_shares={"learn": 0.5}),
+        lambda c: c.update(relation="function"),
         lambda c: c["study"]["privatizer"].update(adjacency="add-remove"),
         lambda c: c["study"]["privatizer"].update(epsilon=0.02),
         lambda c: c["study"]["learner"]["settings"].update(counting="per-stage"),
         lambda c: c["study"].update(users=10),
         lambda c: c.update(study={}),
+        lambda c: c.update(study=None),
         lambda c: c["study"].pop("learner"),
         lambda c: c.update(opened="yesterday"),
         lambda c: c.update(result_sha256=""),
@@ -310,6 +321,12 @@ def one_group_each(content: dict[str, Any]) -> None:
 def test_a_certificate_that_contradicts_itself_is_refused(change: Callable[[dict[str, Any]], Any]) -> None:
     assert altered("dp-apvi", lambda c: None) == []
     assert altered("dp-apvi", change)
+
+
+@pytest.mark.parametrize("change", [{"records_per_unit": 5}, {"records_per_unit": None}, {"block_distance": 2}])
+def test_how_often_a_person_counts_decides_the_noise_of_a_stream(change: dict[str, Any]) -> None:
+    assert altered("online", lambda c: None) == []
+    assert altered("online", lambda c: c.update(change))
 
 
 def test_a_pool_may_trade_and_not_grow() -> None:
@@ -458,17 +475,34 @@ def test_no_certificate_makes_certify_raise(bad: Any) -> None:
 def test_recorded_bounds_do_not_replace_those_of_the_learner() -> None:
     result = made("dp-apvi")
     content = result.certificate.to_json()
-    content["bounds"]["horizon"] = content["study"]["bounds"]["horizon"] = 10**6
+    content["bounds"]["horizon"] = 10**6
     assert not certify(privrl.Certificate.from_json(content), result.policy, allow_non_private=True).ok
 
 
-@pytest.mark.parametrize("invented", [{"episodes per unit": 1.9}, {"dose": 3}])
-def test_bounds_of_no_verb_are_refused(invented: dict[str, Any]) -> None:
+def test_bounds_that_no_learner_enforces_are_refused() -> None:
     result = made("dp-apvi")
     content = result.certificate.to_json()
-    content["bounds"] |= invented
-    content["study"]["bounds"] |= invented
+    content["bounds"] |= {"dose": 3}
     assert not certify(privrl.Certificate.from_json(content), result.policy, allow_non_private=True).ok
+
+
+def test_no_decision_depends_on_the_words_of_a_certificate() -> None:
+    """Words are rendered from typed fields: nothing in the package reads a bound by its name, or searches notes."""
+    package = pathlib.Path(privrl.__file__).parent
+    sought = re.compile(
+        r"certificate\.(bounds|limits|notes)(\.get\(|\[)|(?<!for note )in \w*\.?certificate\.(notes|neighbours)\b"
+    )
+    found = [path.name for path in package.rglob("*.py") if sought.search(path.read_text())]
+    assert found == []
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_words_about_a_person_follow_from_typed_fields(name: str) -> None:
+    certificate = made(name).certificate
+    counted = replace(certificate, records_per_unit=7, block_distance=3, messages_per_user=5)
+    assert "records per unit: 7" in str(counted) and "to the next: 3" in str(counted)
+    assert "messages per user: 5" in str(counted)
+    assert not {"records per unit", "messages per user"} & set(certificate.bounds)
 
 
 def whole_numbers(content: Any, path: Path = ()) -> Iterator[Path]:

@@ -23,7 +23,7 @@ from privrl.audit.worlds import tiny_world
 from privrl.contracts.learner import AbstractOfflineAnalysis
 from privrl.contracts.release import Declared
 from privrl.data.episodes import Episodes
-from privrl.evaluation.chooser import CHOICE, CHOOSE, WHO_CHOOSE, Chooser, weights
+from privrl.evaluation.chooser import CHOICE, CHOOSE, Chooser, weights
 from privrl.evaluation.chosen import Chosen
 from privrl.evaluation.evaluated import LEARN, Evaluated
 from privrl.learners.gradient.fqi import FQI
@@ -166,7 +166,7 @@ class TestGuesses:
 
     def certificate(self, learner):
         ledger = privrl.Central(epsilon=1.0, delta=1e-6).calibrate(learner.declare())
-        given = {"unit": "person", "bounds": learner.bounds(), "noise_source": "", "version": ""}
+        given = {"unit": "person", "bounds": learner.bounds(), "noise_source": "seed", "version": ""}
         return Certificate.of(ledger, delta=1e-6, notion="central", **given)
 
     def test_coins_decide_who_chooses(self):
@@ -175,7 +175,7 @@ class TestGuesses:
         assert compute_guess_rate(found) == pytest.approx(0.9 * gaussian + 0.1 * pure)
         assert describe_guesses(found).startswith(f"in at most {math.ceil(90 * gaussian + 10 * pure)} of 100 cases")
         assert f"for selection; for those, and in {WORST_CASE}, 74)" in describe_guesses(found)
-        unknown = dataclasses.replace(found, bounds={})
+        unknown = dataclasses.replace(found, group_shares={})
         assert compute_guess_rate(unknown) == compute_worst_rate(
             unknown
         ) and "in at most 74 of 100" in describe_guesses(unknown)
@@ -185,7 +185,7 @@ class TestGuesses:
         the likelihood ratio is right in at most so many cases, and the bound is not far from it."""
         epsilon, share = 1.0, 0.3
         mu = gdp_mu(epsilon, 1e-6)
-        found = dataclasses.replace(self.certificate(Chosen((TAP(3, 2, 3),))), bounds={WHO_CHOOSE: share})
+        found = dataclasses.replace(self.certificate(Chosen((TAP(3, 2, 3),))), group_shares={CHOOSE: share})
         x = np.linspace(-9.0, 9.0, 20_001)
         density = [np.exp(-0.5 * (x - m) ** 2) / math.sqrt(2 * math.pi) for m in (0.0, mu)]
         distribution = [probabilities(scores, 1.0 / epsilon) for scores in ((0.5, 0.0), (0.0, 0.5))]

@@ -124,7 +124,7 @@ def test_run_covers_people_who_come_back(ran: tuple[dict[str, Any], Path]) -> No
     assert (content["max_episodes_per_unit"], content["min_block_distance"], content["delay"]) == (4, 0, 0)
     once, often = (c["certificate"]["releases"][0]["noise"][0]["scale"] for c in (ran[0], content))
     assert often == pytest.approx(4 * once)
-    assert content["certificate"]["bounds"]["episodes per unit"] == 4
+    assert content["certificate"]["records_per_unit"] == 4
     assert content["regret"] != ran[0]["regret"]
 
 
@@ -194,8 +194,8 @@ def test_fit_on_a_table_then_certify_then_use_without_the_data(fitted: tuple[dic
     content, out = fitted
     assert (content["users"], content["unit"]) == (150, "unit_id")
     assert not {"value", "episodes", "seconds"} & set(content) and content["seed"] is None
-    assert "operating system" in content["certificate"]["noise_source"]
-    assert content["certificate"]["bounds"]["episodes per unit"] == 2
+    assert content["certificate"]["noise_source"] == "system"
+    assert content["certificate"]["records_per_unit"] == 2
     assert sorted(path.name for path in out.iterdir()) == ["certificate.json", "policy.npz", "report.json"]
     loaded = privrl.Result.load(out)
     assert loaded.policy.probabilities.shape == (4, 3, 2)
@@ -228,7 +228,7 @@ def test_a_saved_report_holds_only_public_sizes(fitted: tuple[dict[str, Any], Pa
 def test_a_seed_on_a_table_is_a_simulation_with_a_warning(table: Path, tmp_path: Path) -> None:
     arguments = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--seed", "4", "--json")
     first, second = (call(*arguments, "--out", tmp_path / name) for name in ("a", "b"))
-    assert "simulation" in first.json()["certificate"]["noise_source"]
+    assert first.json()["certificate"]["noise_source"] == "seed"
     assert "Leave it out on real people" in first.err
     policies = [privrl.Result.load(tmp_path / name).policy.probabilities for name in ("a", "b")]
     np.testing.assert_array_equal(*policies)

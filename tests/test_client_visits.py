@@ -47,7 +47,7 @@ def test_the_budget_is_the_persons_not_the_reports(tmp_path):
     for privatizer in (LOCAL, GAUSSIAN):
         certificate = client(tmp_path / f"{privatizer.delta}.db", privatizer).certificate
         (event,) = certificate.events
-        assert event.times == M and certificate.bounds["messages per user"] == M
+        assert event.times == M and certificate.messages_per_user == M
         if privatizer.delta is None:
             assert event.parameter == pytest.approx(privatizer.epsilon / M) and certificate.delta == 0.0
         else:

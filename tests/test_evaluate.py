@@ -210,7 +210,7 @@ def both(held: privrl.data.Episodes) -> Result:
     return dataclasses.replace(result, evaluation=evaluation)
 
 
-@pytest.mark.parametrize("other", [{"adjacency": "add-remove"}, {"unit": "stay"}, {"neighbours": "any two functions"}])
+@pytest.mark.parametrize("other", [{"adjacency": "add-remove"}, {"unit": "stay"}, {"relation": "function"}])
 def test_certificates_of_other_neighbours_do_not_compose(both: Result, other: dict[str, str]) -> None:
     """Before, a mu under add-remove was added to one under replace-one, and the sum could be half of the truth."""
     evaluation = both.evaluation

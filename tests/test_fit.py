@@ -70,7 +70,7 @@ def test_noise_grows_with_the_episodes_that_one_person_may_have(bound):
     assert float(heard[0].noise.std) == pytest.approx(bound * np.sqrt(2 * 4))
     public = {"users": 10, "episodes": 10} if bound == 1 else {"users": 10}
     assert {name: fact for name, fact in result.report.items() if name != "situations"} == public
-    assert result.certificate.bounds["episodes per unit"] == bound
+    assert result.certificate.records_per_unit == bound
 
 
 def test_replacing_one_person_moves_the_sum_by_no_more_than_the_bound():

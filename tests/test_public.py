@@ -129,8 +129,8 @@ def test_which_sizes_are_public(adjacency: Any, notion: Any, episodes: int, show
     mechanism = "none" if notion == "none" else "gaussian"
     event = privrl.privacy.accounting.events.Event("a", mechanism, float("inf") if notion == "none" else 1.0)
     book = privrl.privacy.accounting.ledger.Ledger([privrl.contracts.Declared("a")], [event], adjacency)
-    bounds = {"episodes per unit": episodes}
-    made = Certificate.of(book, delta=1e-6, notion=notion, unit="user", bounds=bounds, noise_source="", version="")
+    facts = {"unit": "user", "bounds": {}, "noise_source": "seed", "version": "", "records_per_unit": episodes}
+    made = Certificate.of(book, delta=1e-6, notion=notion, **facts)
     facts = {"users": 5, "episodes": 9, "recipe": "dp-apvi"}
     assert set(public_facts(made, facts)) == shown
     assert set(privrl.Result(TabularPolicy.uniform(1, 2, 2), made, facts).report) == shown

@@ -25,7 +25,6 @@ from privrl.plots.style import spread_labels, to_svg
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import gdp_epsilon
-from privrl.privacy.noise.sources import Seeded
 from privrl.reports.certificate_facts import compute_guess_rate, share_budget
 from privrl.reports.certificate_text import explain_certificate
 from privrl.reports.demo_page import render_demo
@@ -50,11 +49,12 @@ def certificate(*events: Event, delta: float = 1e-6, **changes: object) -> Certi
         notion="central",
         adjacency="replace-one",
         unit="stay",
-        bounds={"episodes per unit": 1},
+        bounds={},
+        records_per_unit=1,
         events=events,
         releases=(),
         accountant="exact Gaussian accounting",
-        noise_source="cryptographic randomness from the operating system, whole numbers on a lattice",
+        noise_source="system",
         version="0",
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
@@ -238,8 +238,8 @@ def test_words_change_with_the_certificate() -> None:
     assert f"at most {rate} of 100 cases (exact" in text(made) and "one in 1,000,000" in text(made)
     assert "number of stays is public" in text(made)
     assert "number of stays" not in text(dataclasses.replace(made, adjacency="add-remove"))
-    assert "At most 4 episodes" in text(dataclasses.replace(made, bounds={"episodes per unit": 4}))
-    assert "simulation" in text(dataclasses.replace(made, noise_source=Seeded.description))
+    assert "At most 4 episodes" in text(dataclasses.replace(made, records_per_unit=4))
+    assert "simulation" in text(dataclasses.replace(made, noise_source="seed"))
     assert "whole numbers" in text(made)
     assert "Very little" in text(made) and "Possibly much" in text(certificate(gaussian("a", 4.0)))
     assert "added the noise before it sent" in text(dataclasses.replace(made, notion="local"))
@@ -294,7 +294,7 @@ def test_a_result_shows_policy_words_shares_and_releases(tmp_path: Path) -> None
         gaussian("visits", 0.6),
         gaussian("transitions", 0.8),
         releases=(release("visits", 0.6, counted=0, burnt=1), release("transitions", 0.8)),
-        bounds={"horizon": 2, "reward range": [0.0, 1.0], "episodes per unit": 1},
+        bounds={"horizon": 2, "reward range": [0.0, 1.0]},
         learner="APVI",
     )
     page = stands_alone(render_folder(saved(tmp_path, made, recipe="dp-apvi")))
@@ -318,7 +318,7 @@ def test_the_guess_is_a_bound_and_is_rounded_up() -> None:
 def test_a_result_says_what_is_wrong_with_it() -> None:
     made = certificate(
         gaussian("a", 1.0),
-        noise_source=Seeded.description,
+        noise_source="seed",
         claimed={"epsilon": 1.25, "source": "qiao-wang"},
         notes=("One release was burnt.",),
     )
@@ -340,9 +340,8 @@ def test_nothing_in_a_result_can_become_a_tag() -> None:
         gaussian(NASTY, 1.0),
         unit=NASTY,
         learner=NASTY,
-        noise_source=NASTY,
         notes=(NASTY,),
-        bounds={NASTY: NASTY, "episodes per unit": 1},
+        bounds={NASTY: NASTY},
         releases=(release(NASTY, 1.0),),
         claimed={"epsilon": 1.0, "source": NASTY},
         accountant=NASTY,

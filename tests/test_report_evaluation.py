@@ -199,6 +199,6 @@ def test_every_release_of_an_evaluated_recipe_has_words(name: str) -> None:
     learner = recipes[name].build(tiny_world(), 10**6)
     assert isinstance(learner, AbstractOfflineLearner)
     for one in (learner, Evaluated(learner, share=0.5)):
-        certificate = Study.offline(one, BUDGET, "patient").certificate("nowhere", {})
+        certificate = Study.offline(one, BUDGET, "patient").certificate("seed")
         said = {re.sub(r"-\d+$", "", release) for release in share_budget(certificate)}
         assert set(describe_releases(certificate)) == said

@@ -86,7 +86,9 @@ def test_every_draw_of_a_simulation_has_a_key_of_its_own():
 
 def test_curve_has_means_and_standard_errors():
     book = Ledger([], [], "replace-one")
-    nothing = privrl.Certificate.of(book, delta=0.0, notion="none", unit="user", bounds={}, noise_source="", version="")
+    nothing = privrl.Certificate.of(
+        book, delta=0.0, notion="none", unit="user", bounds={}, noise_source="seed", version=""
+    )
     result = privrl.Run(None, nothing, np.array([2, 5]), np.array([[1.0, 0.5], [3.0, 0.5]]), 0.0)
     curve = result.curve()
     assert curve["episodes"] == [2, 5]

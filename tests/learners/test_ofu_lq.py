@@ -166,7 +166,7 @@ def test_the_printed_noise_with_its_exact_epsilon(epsilon, exact):
     for d in declared:
         sigma = math.sqrt(8 * 15 * printed[d.name] ** 2 * math.log(2 / delta)) / epsilon
         np.testing.assert_allclose(privatizer.channel(d, ledger).scale, sigma, rtol=1e-12)
-    certificate = Study(learner, privatizer, declared).certificate("none", {})
+    certificate = Study(learner, privatizer, declared).certificate("seed")
     np.testing.assert_allclose(certificate.claimed["epsilon"], epsilon, rtol=1e-9)
     true = {"gram": 5 * math.sqrt(2 * (1 + 0.09 + 0.0081)), "cross": 10 * math.sqrt(1.09)}
     mu = epsilon / math.sqrt(8 * math.log(2 / delta)) * math.hypot(*(true[name] / printed[name] for name in true))

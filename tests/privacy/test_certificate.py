@@ -35,7 +35,7 @@ def certificate(mechanism="gaussian", parameter=0.5, **changes):
         "notion": "central",
         "unit": "patient",
         "bounds": {"norm": 1.0},
-        "noise_source": "test",
+        "noise_source": "seed",
         "version": "0",
         **changes,
     }

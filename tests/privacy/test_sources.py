@@ -12,7 +12,7 @@ from scipy import stats
 import privrl  # noqa: F401  (turns on float64)
 from privrl.privacy.noise import sources as _sources
 from privrl.privacy.noise.random_words import Words
-from privrl.privacy.noise.sources import AbstractSource, NoiseReuseError, Seeded, System
+from privrl.privacy.noise.sources import ORIGIN_WORDS, AbstractSource, NoiseReuseError, Seeded, System
 
 
 def sources() -> list[AbstractSource]:
@@ -91,9 +91,9 @@ def test_bad_labels_are_refused() -> None:
 
 def test_descriptions_tell_simulation_from_production() -> None:
     seeded, system = sources()
-    assert "simulation" in seeded.description
-    assert "protects no one" in seeded.description
-    assert "whole numbers on a lattice" in system.description
+    assert (seeded.origin, system.origin) == ("seed", "system")
+    assert "protects no one" in ORIGIN_WORDS[seeded.origin]
+    assert "whole numbers on a lattice" in ORIGIN_WORDS[system.origin]
 
 
 def test_system_streams_are_never_repeated() -> None:

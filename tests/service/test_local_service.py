@@ -92,7 +92,7 @@ def test_a_device_reports_as_many_visits_as_the_study_says(tmp_path: Path) -> No
             device.report(record, Broadcast(ticket(diary), plan), 2)
         assert counted(diary) == 2
         certificate = diary.ask("GET", "certificate").json["certificate"]
-        assert 0.999 < certificate["epsilon"] <= 1.0 and certificate["bounds"]["messages per user"] == 2
+        assert 0.999 < certificate["epsilon"] <= 1.0 and certificate["messages_per_user"] == 2
 
 
 def test_reports_of_many_devices_at_once(phone: Service) -> None:

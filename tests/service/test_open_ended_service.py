@@ -110,7 +110,7 @@ def test_people_who_come_back_over_epochs_as_an_agent_counts_them(
             agent.end_episodes([(agent.begin_episode(*who), record) for who in came])
             clock.time += 1_000.0
         plans = agent.plans
-        assert plans.closed == 3 and "episodes per unit: 3" in str(agent.certificate)
+        assert plans.closed == 3 and "records per unit: 3" in str(agent.certificate)
         for number, found in enumerate(over_http):
             np.testing.assert_array_equal(found, plans[number].policy.probabilities)
     assert len(over_http) == 4

@@ -37,8 +37,6 @@ from privrl.statistics.stay_sums import AbstractStaySum, ClippedReturns, Clipped
 
 CHOOSE, CHOICE = "choose", "choice"
 """The group of people who choose, and their only release."""
-WHO_CHOOSE = "share that chooses"
-"""What a certificate calls the probability with which somebody is in that group, among its bounds."""
 LIMIT = 3.0
 """Where the score of a stay is cut, in largest returns."""
 LEAST_PEOPLE = 5_000
@@ -97,7 +95,7 @@ class Chooser(AbstractOfflineAnalysis):
             "counting": "first-visit",
             "contribution norm": "released quantiles of norms",
             "largest score": LIMIT,
-            WHO_CHOOSE: self.share,
+            "share that chooses": self.share,
             "terminal states": list(self.terminal),
             "reward range": [0.0, 1.0],
             "return bound": self._largest_return,

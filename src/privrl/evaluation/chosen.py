@@ -34,7 +34,6 @@ from privrl.evaluation.chooser import (
     CHOOSE,
     LEAST_PEOPLE,
     LIMIT,
-    WHO_CHOOSE,
     seen_practice,
     weights,
 )
@@ -116,7 +115,7 @@ class Chosen(AbstractOfflineLearner):
     def bounds(self) -> dict[str, Any]:
         own = {"terminal states": list(self.terminal), "return bound": self._largest_return}
         if self.share is not None:
-            own |= {"largest score": LIMIT, WHO_CHOOSE: self.share}
+            own |= {"largest score": LIMIT, "share that chooses": self.share}
         each = {name: learner.bounds() for name, learner in zip(self._names, self._asked, strict=True)}
         together = {}
         for name, found in each.items():

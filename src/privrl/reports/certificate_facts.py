@@ -4,10 +4,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from privrl.evaluation.chooser import WHO_CHOOSE
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import mu_of
-from privrl.privacy.noise.sources import Seeded
 
 
 def is_private(certificate: Certificate) -> bool:
@@ -17,7 +15,7 @@ def is_private(certificate: Certificate) -> bool:
 
 def is_simulated(certificate: Certificate) -> bool:
     """Whether the noise came from a seed, so that it can be reproduced."""
-    return certificate.noise_source == Seeded.description
+    return certificate.noise_source == "seed"
 
 
 def compute_worst_rate(certificate: Certificate) -> float:
@@ -58,9 +56,9 @@ def rests_on_choice(certificate: Certificate) -> bool:
 
 def find_choosing_share(certificate: Certificate) -> float | None:
     """Return the probability that a person was set aside for a choice, if there was one and it is known."""
-    chosen = any(event.mechanism == "exponential" for event in certificate.events)
-    share = certificate.bounds.get(WHO_CHOOSE)
-    return float(share) if chosen and isinstance(share, (int, float)) and 0 < share < 1 else None
+    groups = [event.group for event in certificate.events if event.mechanism == "exponential"]
+    share = certificate.group_shares.get(groups[0]) if groups and groups[0] is not None else None
+    return share if share is not None and 0 < share < 1 else None
 
 
 def _mu_without_choice(certificate: Certificate) -> float | None:
@@ -107,3 +105,20 @@ def find_classes(settings: object) -> Iterator[str]:
     elif isinstance(settings, list):
         for value in settings:
             yield from find_classes(value)
+
+
+def find_terminal_states(certificate: Certificate) -> tuple[int, ...]:
+    """Return the states whose entry ends an episode, from the recorded settings of the learner; empty if unknown."""
+    found = None if certificate.study is None else _find_setting(certificate.study["learner"], "terminal")
+    return tuple(state for state in found if isinstance(state, int)) if isinstance(found, list) else ()
+
+
+def _find_setting(settings: object, name: str) -> object:
+    """Return the first setting of this name, of a class or of a class inside it; `None` if there is none."""
+    if not isinstance(settings, Mapping):
+        return None
+    own = settings.get("settings")
+    if not isinstance(own, Mapping):
+        return None
+    inner = (_find_setting(value, name) for value in own.values())
+    return own[name] if name in own else next((value for value in inner if value is not None), None)

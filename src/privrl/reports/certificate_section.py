@@ -107,7 +107,7 @@ def _table_of_releases(certificate: Certificate) -> HtmlTable | None:
 
 
 def _table_of_bounds(certificate: Certificate) -> HtmlTable | None:
-    rows = [(str(name), _format_bound(value)) for name, value in certificate.bounds.items()]
+    rows = [(str(name), _format_bound(value)) for name, value in certificate.limits.items()]
     return HtmlTable(("bound", "value"), rows, "Public limits, chosen without looking at the data") if rows else None
 
 

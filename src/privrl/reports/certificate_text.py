@@ -6,6 +6,7 @@ import re
 
 from privrl.evaluation.evaluated import EVALUATE
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.noise.sources import ORIGIN_WORDS
 from privrl.recipes.all_recipes import algorithms
 from privrl.reports.certificate_facts import (
     compute_guess_rate,
@@ -103,7 +104,7 @@ def _explain_parameters(certificate: Certificate) -> str:
 
 
 def _explain_records(certificate: Certificate) -> str:
-    most, unit = certificate.bounds.get("episodes per unit"), certificate.unit
+    most, unit = certificate.records_per_unit, certificate.unit
     if most is None:
         return f"Each {unit} is counted once."
     if most == 1:
@@ -123,9 +124,10 @@ def _explain_count(certificate: Certificate) -> str:
 def _explain_noise(certificate: Certificate) -> str:
     if is_simulated(certificate):
         return "From a seed, so that the run can be repeated. This is a simulation and protects no real person."
+    source = ORIGIN_WORDS[certificate.noise_source].split(",")[0]
     return (
-        f"From {certificate.noise_source.split(',')[0]}. The noise consists of whole numbers, so that rounding reveals "
-        "nothing. It cannot be reproduced by anyone, including the authors of privrl."
+        f"From {source}. The noise consists of whole numbers, so that rounding reveals nothing. It cannot be "
+        "reproduced by anyone, including the authors of privrl."
     )
 
 

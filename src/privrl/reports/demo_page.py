@@ -2,6 +2,7 @@
 
 from privrl.plots.charts import draw_values
 from privrl.plots.means import format_mean
+from privrl.privacy.noise.sources import ORIGIN_WORDS
 from privrl.reports.certificate_section import render_budget
 from privrl.reports.certificate_text import describe_guesses, explain_certificate
 from privrl.reports.demo_study import DemoStudy
@@ -36,5 +37,5 @@ def render_demo(study: DemoStudy) -> str:
         explanation=explain_certificate(certificate),
         budget=render_budget(certificate),
         certificate=str(certificate),
-        noise=certificate.noise_source.split(",")[0],
+        noise=ORIGIN_WORDS[certificate.noise_source].split(",")[0],
     )

@@ -62,11 +62,12 @@ def render_result(result: Result, folder: str | Path, problems: Sequence[str] = 
 
 def _has_practice(certificate: Certificate) -> bool:
     """Whether the records were made under current practice: they are a table, not a secret function."""
-    return certificate.notion in ("central", "none") and not certificate.neighbours
+    return certificate.notion in ("central", "none") and certificate.relation == "record"
 
 
 def _name_learner(certificate: Certificate) -> str:
-    inner = [name.rpartition(".")[2] for name in find_classes(certificate.study.get("learner"))]
+    settings = None if certificate.study is None else certificate.study["learner"]
+    inner = [name.rpartition(".")[2] for name in find_classes(settings)]
     return inner[1] if certificate.learner == "Evaluated" and len(inner) > 1 else certificate.learner
 
 

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.types import TabularPolicy
+from privrl.reports.certificate_facts import find_terminal_states
 from privrl.reports.display_names import Names
 from privrl.reports.rendering import HtmlTable, format_percent, render
 from privrl.studies.offline.situations import Situations
@@ -33,8 +34,7 @@ def read_situations(result: Result) -> Situations | None:
 
 def render_advice(result: Result, situations: Situations | None, names: Names) -> Markup:
     """Show the table of situations of a result; nothing if its policy has no numbered states."""
-    stated = result.certificate.bounds.get("terminal states")
-    ends = [state for state in stated if isinstance(state, int)] if isinstance(stated, list) else []
+    ends = find_terminal_states(result.certificate)
     if isinstance(result.policy, AssistedPolicy):
         return render_situations(np.asarray(result.policy.advice), situations, result.policy, names, ends)
     if isinstance(result.policy, TabularPolicy) and situations is not None:

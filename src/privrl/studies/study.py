@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractAnalysis, AbstractOfflineAnalysis, AbstractOnlineLearner
 from privrl.contracts.release import Declared
-from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.certificate import Certificate, Relation, StudyRecord
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.privatizer_settings import privatizer_settings
 from privrl.privacy.continual.participation import ONCE, Participation
+from privrl.privacy.noise.sources import Origin
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
@@ -26,7 +27,13 @@ from privrl.privacy.trust.shuffled import Batched
 from privrl.studies.learner_settings import known_settings, settings_of
 from privrl.studies.open_ended import OpenEnded
 
-BLOCK_DISTANCE = "blocks from one episode of a unit to the next"
+
+class CountedRecords(TypedDict):
+    """How much of one person counts, as a certificate states it."""
+
+    records_per_unit: int | None
+    block_distance: int
+    messages_per_user: int | None
 
 
 @dataclass
@@ -139,10 +146,24 @@ class Study:
         return self.learner.neighbours or neighbours_of(often, self.unit)
 
     @property
-    def counted(self) -> dict[str, int]:
-        """How many episodes of one person count, and how far apart, for the certificate."""
+    def relation(self) -> Relation:
+        """What two neighbours differ by."""
+        several = self.participation.times > 1
+        if self.privatizer.notion == "local" and several:
+            return "reports"
+        if self.learner.neighbours:
+            return "function"
+        return "visits" if several else "record"
+
+    def count_records(self, records_per_unit: int = 1) -> CountedRecords:
+        """How much of one person counts, for the certificate; `records_per_unit` is that of a data set at rest."""
         often = self.participation
-        return {"episodes per unit": often.times} | ({BLOCK_DISTANCE: often.distance} if often.distance else {})
+        if self.ends is not None:
+            return {"records_per_unit": often.times, "block_distance": often.distance, "messages_per_user": None}
+        if isinstance(self.learner, AbstractOnlineLearner):
+            return {"records_per_unit": None, "block_distance": 0, "messages_per_user": often.times}
+        records = None if self.relation == "function" else records_per_unit
+        return {"records_per_unit": records, "block_distance": 0, "messages_per_user": None}
 
     @property
     def users(self) -> int | dict[str, Any] | None:
@@ -182,7 +203,7 @@ class Study:
             "adjacency": self.privatizer.adjacency,
             "unit": self.unit,
             "simulation": key is not None,
-            **({} if self.participation == ONCE else {"counted": self.counted}),
+            **({} if self.participation == ONCE else {"counted": self.count_records()}),
             **facts,
         }
         store.open_study(study, limits)
@@ -190,9 +211,9 @@ class Study:
 
     def certificate(
         self,
-        noise_source: str,
-        bounds: Mapping[str, Any],
+        noise_source: Origin,
         *,
+        records_per_unit: int = 1,
         made: Mapping[str, tuple[int, tuple[float, float] | None]] | None = None,
         notes: Sequence[str] = (),
     ) -> Certificate:
@@ -200,6 +221,8 @@ class Study:
         take part one after another are joint differential privacy.
 
         Arguments:
+            noise_source: where the noise comes from.
+            records_per_unit: how many records of one unit count in a data set at rest.
             made: for every streamed statistic, how many releases were made so far, and how their noise is calibrated.
             (A
                 curator of a data set at rest writes its releases into the ledger one by one.)
@@ -207,10 +230,9 @@ class Study:
         for name, (count, calibration) in (made or {}).items():
             self.ledger.reconcile(name, count, calibration)
         joint = self.ends is not None and self.privatizer.notion == "central"
-        study = {
+        study: StudyRecord = {
             "learner": known_settings(self.learner),
             "privatizer": privatizer_settings(self.privatizer),
-            "bounds": dict(bounds),
             "users": self.users,
         }
         return Certificate.of(
@@ -218,11 +240,13 @@ class Study:
             delta=self.privatizer.reported_delta,
             notion="joint" if joint else self.privatizer.notion,
             unit=self.unit,
-            bounds={**self.learner.bounds(), **bounds},
+            bounds=self.learner.bounds(),
             noise_source=noise_source,
             version=version("privrl"),
             learner=self.name,
+            relation=self.relation,
             neighbours=self.neighbours,
+            **self.count_records(records_per_unit),
             claimed=self.privatizer.claimed,
             notes=(*notes, *self._open_note, *self.privatizer.notes(self.ledger)),
             study=study,

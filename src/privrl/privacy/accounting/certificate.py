@@ -16,8 +16,9 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import zcdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger, ReleaseRecord
 from privrl.privacy.accounting.signature import sign, verify
-from privrl.privacy.noise.sources import Seeded
+from privrl.privacy.noise.sources import ORIGIN_WORDS, Origin
 
+Relation = Literal["record", "visits", "reports", "function"]
 Notion = Literal["central", "joint", "local", "shuffle", "none"]
 
 _NOTION = {
@@ -33,6 +34,14 @@ _ADJACENCY = {
     "replace-one": "one {unit} replaced by any other (the number of {unit}s is public)",
     "add-remove": "one {unit} added or removed",
 }
+
+
+class StudyRecord(TypedDict):
+    """The settings that a certificate is derived from: learner, privatizer, and the public number of people."""
+
+    learner: dict[str, Any]
+    privatizer: dict[str, Any]
+    users: int | dict[str, Any] | None
 
 
 class Claimed(TypedDict):
@@ -55,15 +64,20 @@ class Certificate:
         rho, mu: the same cost as zero-concentrated and Gaussian privacy, where these apply.
         notion: central, joint, local or none.
         adjacency, unit: what it means for two data sets to be neighbours.
-        bounds: what was enforced on every record, in words.
+        bounds: what the learner enforced on every record, for readers; nothing is decided by it.
         events: the calibrated cost of every declared release; epsilon follows from these alone.
         releases: how often each was declared and made, with sensitivity and noise scale.
         accountant: how the events were composed.
         noise_source: where the noise came from.
-        neighbours: the neighbouring relation in words, where it is not about people.
+        relation: what two neighbours differ by: one record, all visits or all reports of a person, or a function.
+        neighbours: the same for readers, if it is not one record.
+        records_per_unit: how many records of one unit count at most; `None` if the secret does not consist of records.
+        block_distance: how many blocks lie at least between two records of one unit.
+        messages_per_user: how many messages of one device are covered, if noise is added on devices.
+        group_shares: the probability with which a unit is in each of the groups into which units are split.
         claimed: for recipes as published: the epsilon that the paper claims for the same noise.
-        study: the settings that events and bounds are derived from: of the learner, of the privatizer, the bounds that
-            the verb added, and the public number of people where it is fixed in advance.
+        study: the settings that events and bounds are derived from: of the learner and of the privatizer, and the
+            public number of people if it is fixed in advance.
         opened: the UTC date on which the study was opened, fixed before any record was read.
         result_sha256: the hash of what was learned, which this certificate is about; whoever holds it fills it in.
         files: the SHA-256 of every file that is saved with this certificate, by name.
@@ -84,13 +98,18 @@ class Certificate:
     events: tuple[Event, ...]
     releases: tuple[ReleaseRecord, ...]
     accountant: str
-    noise_source: str
+    noise_source: Origin
     version: str
     learner: str = ""
+    relation: Relation = "record"
     neighbours: str = ""
+    records_per_unit: int | None = None
+    block_distance: int = 0
+    messages_per_user: int | None = None
+    group_shares: Mapping[str, float] = field(default_factory=dict)
     claimed: Claimed | None = None
     notes: tuple[str, ...] = field(default=())
-    study: Mapping[str, Any] = field(default_factory=dict)
+    study: StudyRecord | None = None
     opened: str = ""
     result_sha256: str = ""
     files: Mapping[str, str] = field(default_factory=dict)
@@ -108,8 +127,19 @@ class Certificate:
             adjacency=ledger.adjacency,
             events=events,
             releases=tuple(ledger.releases()),
+            group_shares=ledger.groups,
             **facts,
         )
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Every public limit with the words that readers see: the learner's, and how often one unit counts."""
+        counted = {
+            "records per unit": self.records_per_unit,
+            "blocks from one record of a unit to the next": self.block_distance or None,
+            "messages per user": self.messages_per_user,
+        }
+        return {**self.bounds, **{words: limit for words, limit in counted.items() if limit is not None}}
 
     def recomputed(self) -> float:
         """Epsilon from the events alone."""
@@ -158,7 +188,7 @@ class Certificate:
         """The guarantee in a few words, for example "central privacy, epsilon 1, delta 1e-06"."""
         if self.notion == "none" or math.isinf(self.epsilon):
             return "no privacy"
-        simulated = ", simulated noise" if self.noise_source == Seeded.description else ""
+        simulated = ", simulated noise" if self.noise_source == "seed" else ""
         return f"{self.notion} privacy, epsilon {self.epsilon:.4g}, delta {self.delta:.3g}{simulated}"
 
     def summary(self) -> dict[str, object]:
@@ -191,8 +221,8 @@ class Certificate:
             lines.append(f"  that is     {', '.join(strength)}; composed by {self.accountant}")
         lines.append(f"  notion      {self.notion}: {_NOTION[self.notion]}")
         lines.append(f"  neighbours  {self.neighbours or _ADJACENCY[self.adjacency].format(unit=self.unit)}")
-        lines.append(f"  noise       {self.noise_source}")
-        lines.extend(f"  bound       {name}: {value}" for name, value in self.bounds.items())
+        lines.append(f"  noise       {ORIGIN_WORDS[self.noise_source]}")
+        lines.extend(f"  bound       {name}: {value}" for name, value in self.limits.items())
         for release in self.releases:
             noise = release["noise"][-1] if release["noise"] else None
             scale = f", sensitivity {noise['sensitivity']:.4g}, noise scale {noise['scale']:.4g}" if noise else ""

@@ -9,7 +9,7 @@ import abc
 import hashlib
 import math
 import os
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,14 @@ from jaxtyping import Array, Float, Float64, PRNGKeyArray
 from privrl.contracts.noise_distribution import White
 from privrl.privacy.noise.random_words import Words
 
-DEVICES = "on the users' devices"
-"""The source of noise under local privacy, as the server describes it."""
+Origin = Literal["system", "devices", "seed"]
+"""Where noise comes from: the operating system, the devices of users, or a seed that replays it."""
+ORIGIN_WORDS: dict[Origin, str] = {
+    "system": "cryptographic randomness from the operating system, whole numbers on a lattice",
+    "devices": "on the users' devices",
+    "seed": "simulation: seeded, protects no one",
+}
+"""The same for readers of a certificate."""
 
 Label = tuple[str | int | np.integer, ...]
 """The name of one draw, such as `("gram", 3)`."""
@@ -56,7 +62,7 @@ def white_noise(kind: White, key: PRNGKeyArray, shape: tuple[int, ...]) -> Float
 class AbstractSource(abc.ABC):
     """Randomness by name, on the host: each label can be drawn once from one source."""
 
-    description: ClassVar[str]
+    origin: ClassVar[Origin]
 
     def __init__(self) -> None:
         self._drawn: set[bytes] = set()
@@ -88,7 +94,7 @@ class AbstractSource(abc.ABC):
 class Seeded(AbstractSource):
     """Replayable floating-point noise for simulations. The label alone decides the draw; the order does not matter."""
 
-    description: ClassVar[str] = "simulation: seeded, protects no one"
+    origin: ClassVar[Origin] = "seed"
 
     def __init__(self, key: PRNGKeyArray) -> None:
         super().__init__()
@@ -114,7 +120,7 @@ class System(AbstractSource):
     Noise from this source consists of whole numbers on a lattice (see `lattice.py`).
     """
 
-    description: ClassVar[str] = "cryptographic randomness from the operating system, whole numbers on a lattice"
+    origin: ClassVar[Origin] = "system"
 
     def randomness(self, label: Label) -> Words:
         """Random words for one release."""

@@ -284,9 +284,9 @@ class AbstractAgent(abc.ABC):
         """What all releases of the study, past and future, can reveal."""
         self._plans.catch_up()
         made = {name: (self._plans.closed, channel.calibration) for name, channel in self._plans.channels.items()}
-        source = System.description if self._key is None else Seeded.description
+        source = System.origin if self._key is None else Seeded.origin
         notes = (self._arrivals.assumption, *self._store.notes())
-        return self._study.certificate(source, self._study.counted, made=made, notes=notes)
+        return self._study.certificate(source, made=made, notes=notes)
 
     def result(self) -> Result:
         """The current policy, the certificate, and the number of tickets issued."""

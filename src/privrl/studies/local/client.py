@@ -180,8 +180,7 @@ class Client:
     def certificate(self) -> Certificate:
         """What all reports of this person to one study can reveal."""
         made = {name: (len(self._visits), reports.calibration) for name, reports in self._reports.items()}
-        messages = {"messages per user": self._study.participation.times}
-        return self._study.certificate(self._source.description, messages, made=made)
+        return self._study.certificate(self._source.origin, made=made)
 
     @functools.cached_property
     def _epsilon(self) -> float:

@@ -18,7 +18,6 @@ import numpy as np
 from jaxtyping import Int64
 
 from privrl.contracts.learner import AbstractLearner
-from privrl.privacy.noise.sources import DEVICES
 from privrl.privacy.store.errors import ConflictError, SumFullError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
@@ -226,7 +225,7 @@ class Server:
         """The current policy and the certificate of all reports of one user."""
         counted, times = self.num_reports, self._study.participation.times
         made = {name: (min(times, counted), reports.calibration) for name, reports in self._reports.items()}
-        certificate = self._study.certificate(DEVICES, {"messages per user": times}, made=made)
+        certificate = self._study.certificate("devices", made=made)
         sizes = ({"users": counted} if times == 1 else {}) | {"episodes": counted}
         return Result(self._plans[len(self._plans) - 1].policy, certificate, sizes)
 

@@ -1,8 +1,6 @@
 """What a curator holds: the episodes of a data set at rest, summed in bounded memory, or one secret function."""
 
 import abc
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import jax.numpy as jnp
@@ -33,9 +31,6 @@ _GROUPS = (
 class AbstractSecret(AbstractPeople):
     """What a curator holds, with what a study needs to know about it."""
 
-    bounds: Mapping[str, Any]
-    """What the curator enforces on it, for the certificate."""
-
     @property
     @abc.abstractmethod
     def counts(self) -> dict[str, int]:
@@ -59,7 +54,6 @@ class SecretFunction(AbstractSecret):
 
     num_units = 0
     records_per_unit = 1
-    bounds: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, data: RewardFunction) -> None:
         self._data = data
@@ -162,10 +156,6 @@ class Records(AbstractSecret):
     @property
     def records_per_unit(self) -> int:
         return self._data.max_episodes_per_unit
-
-    @property
-    def bounds(self) -> Mapping[str, Any]:  # type: ignore[override]
-        return {"episodes per unit": self.records_per_unit}
 
     @property
     def counts(self) -> dict[str, int]:

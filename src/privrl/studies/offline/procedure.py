@@ -78,7 +78,7 @@ def ask_curator(
     found = compute(Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store, visits.watch))
     notes = secret.notes(groups=bool(study.ledger.groups) and key is None)
     notes = (*notes, *(() if store is None else store.notes()))
-    certificate = study.certificate(source.description, secret.bounds, notes=notes)
+    certificate = study.certificate(source.origin, records_per_unit=secret.records_per_unit, notes=notes)
     return Answer(found, visits, certificate, secret.counts)
 
 

@@ -4,7 +4,6 @@ Ledger, lattice, noise and store stay with the driver. A worker is sent a statis
 release's coins, and gives back the sum over its people; the sums are whole numbers, so their order does not matter.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -55,10 +54,6 @@ class ShardedRecords(AbstractSecret):
     @property
     def records_per_unit(self) -> int:
         return self._records.records_per_unit
-
-    @property
-    def bounds(self) -> Mapping[str, Any]:  # type: ignore[override]
-        return self._records.bounds
 
     @property
     def counts(self) -> dict[str, int]:

@@ -58,7 +58,8 @@ class CertifiedEvaluation(Evaluation):
 
     def apart_from(self, policy: Certificate) -> str:
         """Why this evaluation and the policy with that certificate have no epsilon together; empty where they have."""
-        for name in ("adjacency", "unit", "neighbours"):
+        several = ("records_per_unit", "block_distance", "messages_per_user") if policy.relation != "record" else ()
+        for name in ("adjacency", "unit", "relation", *several):
             theirs, own = getattr(policy, name), getattr(self.certificate, name)
             if theirs != own:
                 return (

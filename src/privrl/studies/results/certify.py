@@ -5,7 +5,7 @@ it is the one that it names. Anybody could have written a consistent file; it is
 given key has signed it.
 
 What only a signature binds: that these settings are those of the program that ran; what the unit is (its name, and
-`episodes per unit`), the source of the noise, notes, version and date; and the arrays whose numbers were not kept.
+`records_per_unit`), the source of the noise, notes, version and date; and the arrays whose numbers were not kept.
 """
 
 import datetime
@@ -24,19 +24,16 @@ from privrl.privacy.accounting.certificate_check import Derived, cost_problems, 
 from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
 from privrl.privacy.accounting.signature import SignatureError
 from privrl.privacy.continual.participation import Participation
-from privrl.privacy.noise.sources import DEVICES, System
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.open_ended import OpenEnded
 from privrl.studies.rebuilt import NotOursError, is_complete, learner_of
 from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, SavedFiles, policy_sha256
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 from privrl.studies.results.result import Result
-from privrl.studies.study import BLOCK_DISTANCE, Study, participation_of
+from privrl.studies.study import Study, participation_of
 
 _Answer = TypeVar("_Answer")
 _FUNCTIONS = {function_name(function): function for function in published}
-NOISE_SOURCES = (System.description, DEVICES)
-"""Where noise comes from that nobody can replay."""
 
 
 @dataclass(frozen=True)
@@ -215,8 +212,8 @@ def _exposed(certificate: Certificate) -> list[str]:
         finite = False
     if not finite:
         return ["This result is not private: it protects no one."]
-    if certificate.noise_source not in NOISE_SOURCES:
-        return ["Its noise was seeded, or came from somewhere unknown, so it can be replayed: it protects no one."]
+    if certificate.noise_source == "seed":
+        return ["Its noise was seeded, so it can be replayed: it protects no one."]
     return []
 
 
@@ -262,37 +259,32 @@ def _is_date(text: str) -> bool:
 def _settings_problems(certificate: Certificate, authenticated: bool) -> list[str]:
     """What does not follow from the recorded settings. Where nothing can be derived from them, it needs a key."""
     study = certificate.study
-    if not study:
-        return ["It records no settings to derive it from: an older privrl wrote it."]
+    if study is None:
+        return ["It records no settings to derive it from."]
     try:
         learner = learner_of(study["learner"])
         privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
-        enforced = _plain({**study["bounds"], **_asked(learner, learner.bounds)})
-        rebuilt = _asked(learner, lambda: _study(learner, study, privatizer))
+        enforced = _plain(_asked(learner, learner.bounds))
+        rebuilt = _asked(learner, lambda: _study(learner, certificate, study["users"], privatizer))
     except (NotOursError, UnknownPrivatizerError) as error:
         return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]
-    if not _verbs_bounds(study["bounds"], online=study["users"] is not None):
-        return ["The bounds that it records are not those of any verb."]
-    joint = study["users"] is not None and privatizer.notion == "central"
+    online = study["users"] is not None
     follows = {
         "learner": type(learner).__name__,
-        "notion": "joint" if joint else privatizer.notion,
+        "notion": "joint" if online and privatizer.notion == "central" else privatizer.notion,
         "bounds": enforced,
+        "relation": rebuilt.relation,
         "neighbours": rebuilt.neighbours,
+        "group_shares": rebuilt.ledger.groups,
+        **rebuilt.count_records(certificate.records_per_unit or 1),
     }
-    records = 1 if study["users"] is not None else int(enforced.get("episodes per unit", 1))
+    records = 1 if online else certificate.records_per_unit or 1
     derived = Derived(privatizer, rebuilt.declared, records, rebuilt.participation)
     return [
         f"`{name}` is not what the settings give."
         for name, value in follows.items()
         if not same(_plain(getattr(certificate, name)), value, 1e-9)
     ] + derived_problems(certificate, derived)
-
-
-def _verbs_bounds(bounds: Mapping[str, Any], online: bool) -> bool:
-    """Whether these are bounds that a verb adds to a learner's: how many records, or messages, a person has."""
-    known = {"episodes per unit", BLOCK_DISTANCE} if online else {"episodes per unit", "messages per user"}
-    return set(bounds) <= known and all(type(bound) is int and bound >= 1 for bound in bounds.values())
 
 
 def _asked(learner: AbstractAnalysis, question: Callable[[], _Answer]) -> _Answer:
@@ -305,22 +297,29 @@ def _asked(learner: AbstractAnalysis, question: Callable[[], _Answer]) -> _Answe
         raise NotOursError("What it declares depends on an array of which only a hash was kept.") from error
 
 
-def _study(learner: AbstractAnalysis, recorded: Mapping[str, Any], privatizer: AbstractPrivatizer) -> Study:
-    """The study of this learner with so many people; of one person's message where no number is fixed."""
-    users, bounds = recorded["users"], recorded["bounds"]
+def _study(
+    learner: AbstractAnalysis,
+    certificate: Certificate,
+    users: int | Mapping[str, Any] | None,
+    privatizer: AbstractPrivatizer,
+) -> Study:
+    """The study of this learner with this number of people; of one person's messages if no number is fixed.
+
+    How much of one person counts is a promise of the certificate, from which the rest is derived.
+    """
     if isinstance(learner, AbstractOfflineAnalysis):
         if users is not None:
             raise ValueError("a table has no schedule of people.")
+        if certificate.records_per_unit is not None and certificate.records_per_unit < 1:
+            raise ValueError("at least one record of each unit counts.")
         return Study.offline(learner, privatizer, "")
     assert isinstance(learner, AbstractOnlineLearner)
     if users is None and privatizer.notion != "local":
         raise ValueError("the number of people is missing.")
     if users is None:
-        return Study.local(learner, privatizer, Participation(bounds.get("messages per user", 1)))
-    if isinstance(users, Mapping):
-        users = OpenEnded.from_json(users)
-    often = participation_of(bounds.get("episodes per unit", 1), bounds.get(BLOCK_DISTANCE, 0))
-    return Study.online(learner, privatizer, users, often)
+        return Study.local(learner, privatizer, Participation(certificate.messages_per_user or 1))
+    often = participation_of(certificate.records_per_unit or 1, certificate.block_distance)
+    return Study.online(learner, privatizer, OpenEnded.from_json(users) if isinstance(users, Mapping) else users, often)
 
 
 def _plain(content: Any) -> Any:

@@ -53,7 +53,7 @@ def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str
     if certificate.notion == "none":
         return dict(facts)
     secret = set() if certificate.adjacency == "replace-one" else {"users", "episodes"}
-    if certificate.bounds.get("episodes per unit", 1) != 1:
+    if certificate.records_per_unit not in (None, 1):
         secret.add("episodes")
     return {name: value for name, value in facts.items() if name not in secret}
 
@@ -119,7 +119,9 @@ class Result:
             evaluation = replace(evaluation, policy=AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings))
         none = policy_sha256(None)
         if own is not None and evaluation is not None:
-            study = {**own.study, "learner": without_numbers(own.study["learner"])}
+            study = own.study
+            if study is not None:
+                study = {**study, "learner": without_numbers(study["learner"])}
             evaluation = CertifiedEvaluation.of(evaluation, replace(own, result_sha256=none, study=study))
         note = f"the budget is spent, and there is no policy: {why}"
         certificate = replace(self.certificate, result_sha256=none, notes=(*self.certificate.notes, note))

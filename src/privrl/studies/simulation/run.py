@@ -241,8 +241,7 @@ def sweep(
         Run(
             policy,
             study.certificate(
-                Seeded.description,
-                study.counted,
+                Seeded.origin,
                 made={name: (int(np.max(count)), own[name].calibration) for name, count in counts.items()},
             ),
             np.asarray(ends),
