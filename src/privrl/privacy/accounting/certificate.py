@@ -197,7 +197,7 @@ class Certificate:
             "Guarantee": self.guarantee,
             "Unit": self.unit,
             "Neighbours": self.neighbours or self.adjacency,
-            "Noise": self.noise_source,
+            "Noise": ORIGIN_WORDS[self.noise_source],
             "Opened": self.opened,
             "Signature": "Ed25519, to be checked with a public key" if self.signature else "none",
         }
