@@ -37,6 +37,9 @@ _SPILLS = (
 class Dask(AbstractExecutor):
     """Works on shards with the workers of a cluster, through a connected `distributed.Client`.
 
+    >>> with privrl.Dask(client) as executor:  # doctest: +SKIP
+    ...     privrl.fit("stays", "auto", schema="stays.toml", epsilon=1, delta=1e-6, executor=executor)
+
     Connections beyond this machine must be encrypted (`tls://`). Every worker must have one thread, write nothing to
     its disk, and have the driver's versions of privrl, JAX, NumPy and pyarrow; other workers are refused before any
     row is read. Workers read files under the same paths as the driver. The client stays open when the executor is

@@ -75,6 +75,9 @@ class _Worker:
 class Processes(AbstractExecutor):
     """Works on shards with `number` processes on this machine.
 
+    >>> with privrl.Processes(4) as executor:  # doctest: +SKIP
+    ...     privrl.fit("stays", "auto", schema="stays.toml", epsilon=1, delta=1e-6, executor=executor)
+
     Use it in a `with` block, or pass it to `fit`: its processes end when the object is deleted and when this process
     ends. In a script, create it under `if __name__ == "__main__":`, because a spawned process imports the script.
     """

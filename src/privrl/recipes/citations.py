@@ -27,10 +27,21 @@ _TRUSTED: tuple[tuple[type[AbstractPrivatizer], Trust], ...] = (
 def citation(
     learner: str | AbstractLearner | type[AbstractLearner], privatizer: AbstractPrivatizer | None = None
 ) -> str:
-    """BibTeX of what stands behind a recipe (by name), or behind a learner and a privatizer.
+    """BibTeX of the papers behind a recipe, or behind a learner and a privatizer.
 
-    `citation("dp-apvi")`, or `citation(learner, Central(epsilon=1.0, delta=1e-6))`. Of a learner that no recipe uses
-    only the privatizer's papers are known.
+    >>> print(privrl.citation("dp-apvi").splitlines()[0])
+    @inproceedings{qiao-wang,
+    >>> long = privrl.citation(privrl.APVI, privrl.Central(epsilon=1, delta=1e-6))
+    >>> long == privrl.citation("dp-apvi")
+    True
+
+    Arguments:
+        learner: the name of a recipe, or a learner or its class. If no recipe uses the learner, only the papers of the
+            privatizer are known.
+        privatizer: with a learner.
+
+    Raises:
+        ValueError: there is no such recipe.
     """
     return "\n\n".join(_entries(learner, privatizer))
 

@@ -30,6 +30,10 @@ _FEW, _MANY = 2**12, 2**16  # people, to see how a schedule grows
 class OpenEnded:
     """A study without a known end.
 
+    >>> how = {"epsilon": 1, "delta": 1e-6, "episodes": 100, "key": 0}
+    >>> privrl.run("riverswim", "dp-ucbvi", open_ended=privrl.OpenEnded(first=4), **how)
+    Run(UCBVI, 1 seed of 100 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         first: the number of releases in the first epoch; each further epoch has twice as many.
         epoch: instead of `first`, the number of people in an epoch, which ends with a release.

@@ -53,6 +53,13 @@ _RANGE = 1e-4  # the smallest clip level, of the largest
 class LAP(AbstractOfflineLearner):
     """Linear advantage planning, for measurements with gaps and a few actions.
 
+    >>> world = privrl.envs.make("anticoagulation", horizon=3)
+    >>> people = world.sample(world.behaviour_policy(), 100, jax.random.key(0))
+    >>> table = privrl.data.Episodes.from_trajectories(people, features=world.columns, num_actions=world.num_actions)
+    >>> learner = privrl.LAP(world.columns, world.num_actions, world.horizon, rounds=(1.0,))
+    >>> privrl.fit(table, learner, privrl.Central(epsilon=1, delta=1e-6), key=0)
+    Result(MeasuredPolicy, LAP, central privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         columns: what a row holds: measurements with public bounds, and categories.
         num_actions, horizon: public.

@@ -84,6 +84,11 @@ class Memory(eqx.Module):
 class CautiousLQ(AbstractOnlineLearner):
     """Learns to control a linear system from clipped surprises, with a gate against harm.
 
+    >>> world = privrl.envs.make("lq-scalar")
+    >>> learner = privrl.CautiousLQ(world.task)
+    >>> privrl.run(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=100, key=0)
+    Run(CautiousLQ, 1 seed of 100 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         task: what is public about the system.
         first_moment: X1 where the first state is not uniform on its sphere; public.

@@ -67,6 +67,11 @@ class ReleasedSums(eqx.Module):
 class OFULQ(AbstractOnlineLearner):
     """Optimistic control of an unknown linear system, from running sums over people.
 
+    >>> world = privrl.envs.make("lq-scalar")
+    >>> learner = privrl.OFULQ(world.task)
+    >>> privrl.run(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=100, key=0)
+    Run(OFULQ, 1 seed of 100 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         task: what is public: costs, horizon, bounds.
         radius: how much of the confidence radius beta to use. 1 covers the truth with high probability; .1 learns

@@ -40,6 +40,12 @@ _JITTER = 1e-9  # so that the smooth prior can be inverted; far below any reward
 class FunctionalReward(AbstractOfflineLearner):
     """Plans (or learns) on a reward function that was released once with functional noise.
 
+    >>> world = privrl.envs.make("interval-walk")
+    >>> learner = privrl.FunctionalReward(world.mdp.transition[0], world.horizon)
+    >>> secret = privrl.data.RewardFunction(world.arrival)
+    >>> privrl.fit(secret, learner, privrl.Central(epsilon=1, delta=1e-6), key=0)
+    Result(TabularPolicy, FunctionalReward, central privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         transition: the public kernel `[S, A, S]` between the S = 2^depth + 1 mesh points of [0, 1].
         horizon: the number of steps.

@@ -31,6 +31,11 @@ from privrl.learners.gradient.episode_gradients import AbstractEpisodeGradients
 class FQI(AbstractEpisodeGradients):
     """Fitted Q iteration with one clipped gradient per episode, in full batches or on Poisson samples.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.FQI(3, 2, 4, steps=3)
+    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
+    Result(TabularPolicy, FQI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         num_states, num_actions, horizon: the size of the world, public.
         terminal: public states after which nothing comes. Left out, their Q is learnt like any other: it stays near 0.

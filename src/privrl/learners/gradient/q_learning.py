@@ -33,6 +33,11 @@ from privrl.statistics.setting_checks import check_array, check_positive, check_
 class QLearning(AbstractEpisodeGradients):
     """Q-learning on samples of whole episodes, one clipped gradient each.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.QLearning(world.features, 4, steps=3)
+    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
+    Result(TabularPolicy, QLearning, central privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         features: public features of (state, action); they also say how many there are of each.
         horizon: the largest number of steps of an episode.

@@ -240,6 +240,11 @@ class AbstractLSVIUCB(AbstractOnlineLearner):
 class LSVIUCB(AbstractLSVIUCB):
     """Optimistic least-squares value iteration on linear features of a finite world; every transition counts fully.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.LSVIUCB(world.features, 4, rewards=world.rewards)
+    >>> privrl.run(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=100, key=0)
+    Run(LSVIUCB, 1 seed of 100 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         features: phi(s, a) with norm at most 1, of which some combination is constantly 1 (as in every linear MDP).
         horizon: number of steps H.

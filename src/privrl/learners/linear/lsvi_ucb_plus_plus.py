@@ -51,6 +51,11 @@ from privrl.privacy.noise.distributions import SymmetricNoise
 class LSVIUCBPlusPlus(AbstractRegressionRounds):
     """Optimistic least-squares value iteration, each transition weighed by how certain its next value is.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.LSVIUCBPlusPlus(world.features, 4, rewards=world.rewards)
+    >>> privrl.run(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=20, key=0)
+    Run(LSVIUCBPlusPlus, 1 seed of 20 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments: those of `AbstractRegressionRounds`, and
         pessimistic_bonus, squares_bonus: beta_check and beta_bar.
         gap_scale, direction_scale: c_gap and c_direction.

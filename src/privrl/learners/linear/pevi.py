@@ -69,7 +69,13 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
 
 
 class PEVI(AbstractPessimisticRegression):
-    """Pessimistic value iteration on linear features of a finite world."""
+    """Pessimistic value iteration on linear features of a finite world.
+
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.PEVI(world.features, 4)
+    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
+    Result(TabularPolicy, PEVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    """
 
     def declare(self) -> tuple[Declared, ...]:
         return tuple(Declared(name, times=self.horizon, gaussian=True) for name in ("gram", "targets"))

@@ -51,6 +51,11 @@ Calibration = Literal["tight", "paper"]
 class UCRLVTR(AbstractOnlineLearner):
     """Optimistic value-targeted regression for worlds that mix known kernels with unknown weights.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.UCRLVTR(world.rewards, 4)
+    >>> privrl.run(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=100, key=0)
+    Run(UCRLVTR, 1 seed of 100 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         rewards: known mean rewards `[G, S, A]`, at least 0; G = 1 or H.
         horizon: number of steps H, at least 2.

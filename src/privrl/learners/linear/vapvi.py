@@ -47,6 +47,11 @@ _VARIANCE_SHARE = 0.25  # of one release for the variances against one of the re
 class VAPVI(AbstractPessimisticRegression):
     """Pessimistic value iteration on linear features, each person weighed by how certain their next value is.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.VAPVI(world.features, 4)
+    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
+    Result(TabularPolicy, VAPVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments: those of `AbstractPessimisticRegression`, and
         calibration: what the noise is calibrated to: `"span"` (the released range of V), `"range"` (the largest
             possible one) or `"paper"` (H at every step).

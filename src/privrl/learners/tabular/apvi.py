@@ -49,6 +49,11 @@ _CONSTANTS = {"practical": (0.1, 0.01), "paper": (math.sqrt(2), 16.0)}  # C1, C2
 class APVI(AbstractOfflineLearner):
     """Pessimistic value iteration on (noisy) counts of a finite world.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.APVI(3, 2, 4)
+    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
+    Result(TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         num_states, num_actions, horizon: the size of the world, public.
         rewards: known mean rewards `[G, S, A]` (G = 1 or H), or `None`: then reward sums are released and paid for.

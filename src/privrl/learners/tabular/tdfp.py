@@ -44,6 +44,11 @@ from privrl.statistics.setting_checks import check_terminal
 class TDFP(AbstractOfflineLearner):
     """Plans on endings and on the moves of one value feature, in a stationary finite world with terminal states.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.TDFP(3, 2, 4, terminal=(), in_flight_rewards=True)
+    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
+    Result(TabularPolicy, TDFP, central privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         num_states, num_actions, horizon: the size of the world, public.
         terminal: public states whose entry ends a stay.

@@ -35,6 +35,11 @@ from privrl.statistics.counts import Asking, TransitionCounts
 class UCBVI(AbstractOnlineLearner):
     """Optimistic value iteration on counts of a finite world with known rewards.
 
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
+    >>> learner = privrl.UCBVI(world.rewards, 4)
+    >>> privrl.run(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=100, key=0)
+    Run(UCBVI, 1 seed of 100 episodes, joint privacy, epsilon 1, delta 1e-06, simulated noise)
+
     Arguments:
         rewards: known mean rewards `[G, S, A]`, in [0, 1]; G = 1 or H.
         horizon: number of steps H.

@@ -57,6 +57,14 @@ class Claimed(TypedDict):
 class Certificate:
     """Epsilon and delta with their meaning, and the events they follow from.
 
+    >>> ledger = privrl.Central(epsilon=1, delta=1e-6).calibrate((privrl.contracts.Declared("visits"),))
+    >>> facts = {"unit": "patient", "bounds": {}, "noise_source": "", "version": ""}
+    >>> certificate = privrl.Certificate.of(ledger, delta=1e-6, notion="central", **facts)
+    >>> certificate
+    Certificate(central privacy, epsilon 1, delta 1e-06)
+    >>> certificate.recomputed() == certificate.epsilon
+    True
+
     Attributes:
         epsilon, delta: the guarantee; infinite if there is none.
         epsilon_zcdp: the larger epsilon that follows from rho alone, by the standard conversion: what a reader who

@@ -47,6 +47,12 @@ ADDRESSES = ("postgresql://", "postgres://")
 class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
     """Durable contributions and releases with a hard budget, in one SQLite file on a local disk, or in PostgreSQL.
 
+    >>> with privrl.ReleaseStore("study.db") as store:
+    ...     opened = store.fact("opened", lambda: b"2026-01-31")
+    >>> with privrl.ReleaseStore("study.db") as store:  # after a restart
+    ...     store.fact("opened", lambda: b"another day") == opened
+    True
+
     Several processes may open the same store. Within a process, each thread must open its own, and so must a forked
     child. Use a file if one process writes most (SQLite is unfair among several), and PostgreSQL if several machines
     write.

@@ -98,7 +98,12 @@ class AbstractPrivatizer(abc.ABC):
 
 @dataclass(frozen=True)
 class NonPrivate(AbstractPrivatizer):
-    """No noise and no guarantee: the published non-private algorithm, with a certificate that says infinity."""
+    """No noise and no guarantee: the published non-private algorithm, with a certificate that says infinity.
+
+    >>> ledger = privrl.NonPrivate().calibrate((privrl.contracts.Declared("visits"),))
+    >>> ledger.events()[0].mechanism
+    'none'
+    """
 
     adjacency: Adjacency = "replace-one"
     notion: ClassVar[Notion] = "none"
@@ -159,6 +164,10 @@ class AbstractBudgeted(AbstractPrivatizer):
 @dataclass(frozen=True)
 class Central(AbstractBudgeted):
     """A curator holds the raw data and adds noise to what is published.
+
+    >>> ledger = privrl.Central(epsilon=1, delta=1e-6).calibrate((privrl.contracts.Declared("visits"),))
+    >>> round(ledger.parameter("visits"), 3)  # mu of the one release, which has the whole budget
+    0.237
 
     Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy, which needs
     `mechanism="laplace"`. `epsilon=math.inf` adds no noise (for tests of equality) and is certified as such.
@@ -222,6 +231,9 @@ class Central(AbstractBudgeted):
 @dataclass(frozen=True)
 class Local(AbstractBudgeted):
     """Nobody is trusted: each person randomises their one message before it leaves their device.
+
+    >>> privrl.Local(epsilon=1).notion
+    'local'
 
     Where people take part m times, their m messages share the budget: epsilon/m each by symbols, mu/sqrt m each with
     Gaussian noise (basic composition, and that of Gaussian differential privacy; both are exact). What is certified is

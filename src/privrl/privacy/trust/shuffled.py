@@ -38,6 +38,9 @@ class Batched(Declared):
 class Shuffled(AbstractBudgeted):
     """Each person sends one randomised answer through a shuffler; what it passes on is (epsilon, delta)-private.
 
+    >>> privrl.Shuffled(epsilon=1, delta=1e-6).notion
+    'shuffle'
+
     Give `epsilon` and `delta`. The local epsilon is the largest that the smallest batch can hide, so learners must say
     how small their blocks can be (`Batched`), and large first blocks buy accurate answers.
 

@@ -311,6 +311,13 @@ class AbstractAgent(abc.ABC):
 class Agent(AbstractAgent):
     """Runs a learner for finite worlds: `begin_episode` when a person arrives, `act` at every step, `end_episode`.
 
+    >>> study = {"world": "riverswim", "epsilon": 1, "delta": 1e-6, "num_users": 1_000, "patience": 3600}
+    >>> with privrl.ReleaseStore("study.db") as store:
+    ...     agent = privrl.Agent("dp-ucbvi", store=store, **study)
+    ...     ticket = agent.begin_episode("ana")
+    ...     agent.act(ticket, state=0, step=0) in (0, 1)
+    True
+
     Arguments and guarantee are those of `AbstractAgent`.
     """
 
@@ -339,6 +346,14 @@ class Agent(AbstractAgent):
 
 class Controller(AbstractAgent):
     """Runs a learner of linear control: `act` returns the input and the exploration that is part of it.
+
+    >>> study = {"world": "lq-scalar", "epsilon": 1, "delta": 1e-6, "num_users": 1_000, "patience": 3600}
+    >>> with privrl.ReleaseStore("control.db") as store:
+    ...     controller = privrl.Controller("private-lq", store=store, **study)
+    ...     ticket = controller.begin_episode("ana")
+    ...     applied, explored = controller.act(ticket, state=[0.5], step=0)
+    >>> applied.shape
+    (1,)
 
     Keep both for the trajectory, because the learner learns from the exploration. Arguments and guarantee are those
     of `AbstractAgent`.

@@ -45,6 +45,13 @@ class BehindError(Exception):
 class Ticket:
     """A person's place in a study, issued when they arrive; pass it back unchanged.
 
+    >>> study = {"world": "riverswim", "epsilon": 1, "delta": 1e-6, "num_users": 1_000, "patience": 3600}
+    >>> with privrl.ReleaseStore("study.db") as store:
+    ...     agent = privrl.Agent("dp-ucbvi", store=store, **study)
+    ...     ticket = agent.begin_episode("ana")
+    ...     (ticket.number, ticket.plan), agent.begin_episode("ana") == ticket
+    ((0, 0), True)
+
     Attributes:
         number: the number of people who arrived before.
         plan: the number of the plan that was current at arrival; the person acts on it for the whole episode.

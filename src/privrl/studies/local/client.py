@@ -31,6 +31,17 @@ class Client:
     """One person's device: reports once to a study (or for a fixed number of visits), with noise added on the device,
     across restarts.
 
+    >>> study = {"world": "riverswim", "epsilon": 1}
+    >>> server = privrl.Server("ldp-ucbvi", num_users=100, key=0, **study)
+    >>> world = privrl.envs.make("riverswim")
+    >>> people = world.sample(world.uniform_policy(), 1, jax.random.key(0))
+    >>> record = jax.tree.map(lambda x: x[0], people)
+    >>> client = privrl.Client("ldp-ucbvi", store="device.db", **study)
+    >>> broadcast = server.broadcast()
+    >>> message = client.report(record, broadcast)
+    >>> client.report(record, broadcast).to_bytes() == message.to_bytes()  # drawn once
+    True
+
     Arguments:
         learner, privatizer, world, epsilon, delta, rho: the same as the server's.
         store: where this device keeps its report, a file or a `ReleaseStore` for one person. Required for real

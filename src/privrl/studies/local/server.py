@@ -50,6 +50,15 @@ class _Checked(NamedTuple):
 class Server:
     """Publishes plans, counts messages, and never sees a trajectory.
 
+    >>> study = {"world": "riverswim", "epsilon": 1}
+    >>> server = privrl.Server("ldp-ucbvi", num_users=100, key=0, **study)
+    >>> world = privrl.envs.make("riverswim")
+    >>> people = world.sample(world.uniform_policy(), 1, jax.random.key(0))
+    >>> record = jax.tree.map(lambda x: x[0], people)
+    >>> message = privrl.Client("ldp-ucbvi", key=1, **study).report(record, server.broadcast())
+    >>> server.absorb(message), server.num_reports
+    (True, 1)
+
     Arguments:
         learner: an online learner, or the name of a local recipe such as "ldp-ucbvi", with `world` and a budget.
         privatizer: with a learner object: `Local(...)`.

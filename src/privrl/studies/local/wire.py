@@ -30,6 +30,12 @@ _MOST_AXES = 8
 class MessageError(ValueError):
     """A message was refused; nothing that was counted before is lost. `reason` is one word for programs.
 
+    >>> try:
+    ...     privrl.Message.from_bytes(b"not a message")
+    ... except privrl.MessageError as error:
+    ...     print(error.reason)
+    malformed
+
     It is damaged, malformed, other-study, forged, expired, unknown-plan, out-of-range, conflict, full or lost.
     """
 
@@ -92,6 +98,15 @@ class SignedTicket:
 class Message:
     """One person's report with the ticket that it answers: the whole request of a device.
 
+    >>> study = {"world": "riverswim", "epsilon": 1}
+    >>> server = privrl.Server("ldp-ucbvi", num_users=100, key=0, **study)
+    >>> world = privrl.envs.make("riverswim")
+    >>> people = world.sample(world.uniform_policy(), 1, jax.random.key(0))
+    >>> record = jax.tree.map(lambda x: x[0], people)
+    >>> message = privrl.Client("ldp-ucbvi", key=1, **study).report(record, server.broadcast())
+    >>> privrl.Message.from_bytes(message.to_bytes()).ticket == message.ticket
+    True
+
     **Formal guarantee.** The arrays are the randomised reports themselves; nothing else of the trajectory is in them.
     """
 
@@ -112,7 +127,14 @@ class Message:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server sends to one client: a ticket, and the plan that it names."""
+    """What the server sends to one client: a ticket, and the plan that it names.
+
+    >>> study = {"world": "riverswim", "epsilon": 1}
+    >>> server = privrl.Server("ldp-ucbvi", num_users=100, key=0, **study)
+    >>> broadcast = server.broadcast()
+    >>> broadcast.ticket.plan
+    0
+    """
 
     ticket: SignedTicket
     plan: Plan

@@ -75,7 +75,7 @@ def choose(
     >>> always_left, always_right = np.zeros(3, int), np.ones(3, int)
     >>> choice = privrl.choose(table, [always_left, always_right, None], epsilon=1, delta=1e-6, key=0)
     >>> choice.index
-    1
+    0
     >>> choice.certificate.epsilon <= 1
     True
 

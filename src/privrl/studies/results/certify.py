@@ -99,15 +99,30 @@ def certify(
     adjacency: str | None = None,
     allow_non_private: bool = False,
 ) -> Verdict:
-    """Checks a certificate and what is asked of it; never raises for what a file says.
+    """Checks a certificate, and what is required of it.
+
+    >>> result = privrl.fit("env:riverswim", "dp-apvi", epsilon=1, delta=1e-6, episodes=200, key=0)
+    >>> verdict = privrl.certify(result.certificate, result.policy, max_epsilon=1)
+    >>> verdict.ok  # simulated noise protects no one
+    False
+    >>> [check.name for check in verdict.checks if not check.ok]
+    ['private']
 
     Arguments:
         certificate, policy: as saved; `Result.load` reads both.
-        public_key: whose signature is wanted. Without a key nobody is authenticated, signature or not.
+        public_key: the key that must have signed. Without a key nothing is authenticated, signature or not.
         max_epsilon, max_delta: the largest that are accepted.
         unit, adjacency: the only ones that are accepted.
         allow_non_private: accept a result that protects no one.
+
+    Returns:
+        every check, with the reason if it failed. A certificate that makes no sense fails its checks.
+
+    Raises:
+        TypeError: `certificate` is not a `Certificate`. The content of a file never raises.
     """
+    if not isinstance(certificate, Certificate):
+        raise TypeError(f"`certificate` is a `{type(certificate).__name__}`; give that of a `Result`.")
     signature = [] if public_key is None else [_signature(certificate, public_key)]
     authenticated = any(check.ok for check in signature)
     exposed = _exposed(certificate)

@@ -62,6 +62,13 @@ def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str
 class Result:
     """A policy and what it can reveal.
 
+    >>> result = privrl.fit("env:riverswim", "dp-apvi", epsilon=1, delta=1e-6, episodes=200, key=0)
+    >>> folder = result.save("policy")
+    >>> privrl.Result.load(folder)
+    Result(TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    >>> result.report["users"]
+    200
+
     The certificate is bound to the policy (`result_sha256`) when a result is made, and to every file (`files`) when it
     is signed or saved. `report` holds sizes, values, baselines, and what releases say about states (`Situations`, and
     values of states if the learner gives any); of the sizes only those that are public (`public_facts`). If the result
@@ -236,6 +243,10 @@ class Report(TypedDict, total=False):
 @dataclass(frozen=True)
 class Run:
     """A simulated online run over several seeds, with exact regret.
+
+    >>> run = privrl.run("riverswim", "dp-ucbvi", epsilon=1, delta=1e-6, episodes=100, seeds=2, key=0)
+    >>> run.regret.shape, run.total_regret.shape
+    ((2, 100), (2,))
 
     Attributes:
         policy: the plan after the last release, with a leading axis of seeds.
