@@ -118,6 +118,26 @@ def test_a_target_that_cannot_be_written_is_refused_first(
     assert content(here) == before
 
 
+@pytest.mark.parametrize("out", ["loop", "a" * 300], ids=["loop", "long"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_name_that_leads_nowhere_is_refused_first(name: str, out: str, here: Path) -> None:
+    """A link to itself looks like a name that is free, until the result is moved there."""
+    arguments, target = COMMANDS[name]
+    old = target if target in arguments else target.partition("/")[0]
+    new = f"{out}{Path(old).suffix}"
+    if out == "loop":
+        Path(new).symlink_to(new)
+    called = call(*(new if one == old and i > 1 else one for i, one in enumerate(arguments)))
+    words = "Too many levels of symbolic links" if out == "loop" else "File name too long"
+    assert called.code == 2 and called.out == "" and words in called.err, called.err
+
+
+def test_a_link_into_a_missing_folder_is_refused_first(here: Path) -> None:
+    Path("link.parquet").symlink_to("missing/steps.parquet")
+    called = call("prepare", "raw.csv", "link.parquet", *PREPARE)
+    assert called.code == 2 and "there is no folder" in called.err
+
+
 @pytest.mark.parametrize("link", ["same", "soft", "hard"])
 @pytest.mark.parametrize(
     "arguments",

@@ -259,9 +259,18 @@ def npz(header: bytes, data: bytes) -> bytes:
     return file.getvalue()
 
 
+def test_a_refusal_quotes_little_of_a_file(made: dict[str, Path], tmp_path: Path) -> None:
+    folder = copied(made["bare"], tmp_path)
+    content = json.loads((folder / "certificate.json").read_text())
+    content["study"]["learner"]["settings"]["horizon"] = "A" * 100_000
+    (folder / "certificate.json").write_text(json.dumps(content))
+    called = call("certify", folder)
+    assert called.code == 1 and "makes no sense" in called.err and len(called.err) < 2000
+
+
 def test_a_small_file_does_not_take_much_memory(made: dict[str, Path], tmp_path: Path) -> None:
     """Before, 1.5 MB took 4.8 GB. The size that the archive states is compared before anything is read."""
-    bomb = npz(b"{'descr': '<f8', 'fortran_order': False, 'shape': (1200, 1000, 1000), }\n", bytes(2**30 + 2**20))
+    bomb = npz(b"{'descr': '<f8', 'fortran_order': False, 'shape': (1, 33554433, 1), }\n", bytes(2**28 + 8))
     folder = rewritten(copied(made["bare"], tmp_path), policy_npz=bomb)
     tracemalloc.start()
     with pytest.raises(ValueError, match="privrl reads at most"):

@@ -7,10 +7,12 @@ fails, the new content is kept, and the error names the place.
 """
 
 import contextlib
+import errno
 import fnmatch
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
@@ -37,7 +39,7 @@ def check_file(file: Name, *, overwrite: bool = False, inputs: Iterable[Name] = 
     Raises:
         ValueError: the target exists, is a folder or an input, or cannot be written.
     """
-    target = _real(file)
+    target = _target(file)
     if target.is_dir():
         raise ValueError(f"`{file}` is a folder. Give the name of a file.")
     if target.exists() and not overwrite:
@@ -59,7 +61,7 @@ def check_folder(folder: Name, known: Iterable[str], *, overwrite: bool = False,
     Raises:
         ValueError: the target exists, is an input, or cannot be written.
     """
-    target = _real(folder)
+    target = _target(folder)
     if target.exists():
         if not target.is_dir():
             raise ValueError(f"`{folder}` is a file. Give the name of a folder.")
@@ -89,6 +91,19 @@ def check_outside(target: Name, folders: Iterable[Name]) -> None:
 
 def _real(path: Name) -> Path:
     return Path(os.path.realpath(path))
+
+
+def _target(shown: Name) -> Path:
+    """The place that a name leads to, which must be a name that the system takes."""
+    target = _real(shown)
+    try:
+        if stat.S_ISLNK(os.lstat(target).st_mode):  # all links were followed, so this one leads back to itself
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise _unwritable(shown, target.parent, error) from error
+    return target
 
 
 def _matches(name: str, patterns: Iterable[str]) -> bool:

@@ -20,6 +20,7 @@ from privrl.evaluation.comparing import certified_interval
 from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.influence import overturning_odds
+from privrl.evaluation.model_gain import standard_feature
 from privrl.evaluation.shares import MODEL, model_mu, releases
 from privrl.evaluation.widths import plan_widths
 from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
@@ -401,3 +402,11 @@ def test_what_nobody_has_met_yet_is_allowed_for_without_noise():
     mean, square = Release(jnp.array([0.5]), exact), Release(jnp.array([5e-4]), exact)
     interval = certified_interval(mean, square, 1000, 4.0)
     assert interval.lower < 0.0 < interval.upper
+
+
+@pytest.mark.parametrize("values", [[1e308] * 3, [1e308, -1e308, 0.0], [1e308, 1e308, 0.0], [5e-324, 0.0, 0.0]])
+def test_a_feature_of_extreme_values_is_finite(values: list[float]) -> None:
+    """Values come from a file. A mean that overflows made every feature NaN, which no clipping bounds."""
+    feature = np.asarray(standard_feature(jnp.asarray(values), ()))
+    assert np.isfinite(feature).all() and np.abs(feature).max() <= 1.0
+    assert feature.any() == (len(set(values)) > 1)

@@ -17,10 +17,10 @@ import numpy as np
 
 Json: TypeAlias = Any
 """Parsed JSON. Nothing is known about its types until `convert` has checked them."""
-MAX_JSON_BYTES = 2**28
-"""The largest JSON file that is read."""
-MAX_ARRAY_BYTES = 2**30
-"""The largest total size of the arrays of one file."""
+MAX_FILE_BYTES = 2**28
+"""The largest file that is read."""
+MAX_ARRAY_BYTES = 2**28
+"""The largest total size of the arrays of one file: 32 million numbers. A small file can hold large arrays of zeros."""
 _MAX_ARRAYS = 64
 _MAX_DEPTH = 64
 _KINDS = "biufU"  # of the dtypes that are read: numbers and text, never objects
@@ -41,7 +41,7 @@ _WORDS = {
 }
 
 
-def read_bytes(path: Path, limit: int = MAX_ARRAY_BYTES) -> bytes:
+def read_bytes(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
     """Returns the content of a regular file; refuses a file of more than `limit` bytes."""
     if not path.is_file():
         raise ValueError(f"`{path}` is not a file.")

@@ -36,6 +36,7 @@ def standard_feature(feature: Float[Array, " S"], terminal: tuple[int, ...]) -> 
     live = np.ones(len(feature), bool)
     live[list(terminal)] = False
     x = np.asarray(feature, float)
+    x = np.ldexp(x, -np.frexp(np.abs(x).max(initial=0.0))[1])  # exact, and no mean or square of it overflows
     mean, spread = (x[live].mean(), x[live].std()) if live.any() else (0.0, 0.0)
     return jnp.asarray(np.where(live & (spread > 0.0), np.clip((x - mean) / (spread or 1.0), -1.0, 1.0), 0.0))
 

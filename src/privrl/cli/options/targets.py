@@ -26,8 +26,10 @@ def check_file(context: typer.Context, file: Path, *, overwrite: bool, endings: 
     if endings:
         if file.suffix not in endings:
             raise ValueError(f"The name of `{file}` must end in {', '.join(endings)}.")
-        if not file.absolute().parent.is_dir():
-            raise ValueError(f"`{file}` cannot be written: there is no folder `{file.parent}`. Make it first.")
+        above = Path(os.path.realpath(file)).parent  # links are followed, as `writing` follows them
+        if not above.is_dir():
+            shown = above if file.is_symlink() else file.parent
+            raise ValueError(f"`{file}` cannot be written: there is no folder `{shown}`. Make it first.")
     writing.check_file(file, overwrite=overwrite, inputs=_inputs(context))
 
 

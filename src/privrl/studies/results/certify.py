@@ -34,6 +34,7 @@ from privrl.studies.study import Study, participation_of
 
 _Answer = TypeVar("_Answer")
 _FUNCTIONS = {function_name(function): function for function in published}
+_LONGEST_REASON = 500  # characters of an error, which may quote the file
 
 
 @dataclass(frozen=True)
@@ -241,9 +242,9 @@ def _guarded(name: str, look: Callable[[], list[str]]) -> Check:
     try:
         return _check(name, look())
     except Exception as error:
-        return Check(
-            name, False, f"It cannot be checked, because it makes no sense: {str(error) or type(error).__name__}"
-        )
+        why = str(error) or type(error).__name__
+        why = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
+        return Check(name, False, f"It cannot be checked, because it makes no sense: {why}")
 
 
 def _signature(certificate: Certificate, key: Ed25519PublicKey) -> Check:
