@@ -98,7 +98,7 @@ def stationary_advice(probabilities: Float[ArrayLike, "H S A"], steps: int = 10)
 
 
 def simulate_gain(
-    mdp: TabularMDP, practice: Float[Array, "S A"], policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray
+    mdp: TabularMDP, practice: Float[Array, "S A"], policy: AssistedPolicy, episodes: int, *, key: PRNGKeyArray
 ) -> SimulatedGain:
     """Simulate the gain of an assisted policy over the exact value of practice, in a known world.
 
@@ -113,9 +113,9 @@ def simulate_gain(
         jnp.asarray(np.cumsum(np.asarray(mdp.transition), axis=-1)),
         jnp.asarray(_advantages(mdp, policy, V)),
     )
-    chunks = -(-stays // _CHUNK)
-    sums = np.concatenate([np.asarray(_added(world, policy, k)) for k in jr.split(key, chunks)])[:stays]
-    return SimulatedGain(float(sums.mean()), float(sums.std() / math.sqrt(stays)), float(mdp.initial @ V[0]))
+    chunks = -(-episodes // _CHUNK)
+    sums = np.concatenate([np.asarray(_added(world, policy, k)) for k in jr.split(key, chunks)])[:episodes]
+    return SimulatedGain(float(sums.mean()), float(sums.std() / math.sqrt(episodes)), float(mdp.initial @ V[0]))
 
 
 class _World(eqx.Module):

@@ -73,18 +73,20 @@ class TableValueFeature(AbstractValueFeature):
         inside = (observations >= 0) & (observations < self.feature.shape[0])
         return jnp.where(inside, _unit(self.feature)[jnp.where(inside, observations, 0)], 0.0)
 
-    def see(self, stay: Trajectory) -> SeenEpisode:
+    def see(self, episode: Trajectory) -> SeenEpisode:
         """One episode. It ends on entering a terminal state, or if it stops before the horizon with no next state
         recorded."""
         S = self.feature.shape[0]
-        states, actions, after = (jnp.asarray(x).astype(int) for x in (stay.states, stay.actions, stay.next_states))
+        states, actions, after = (
+            jnp.asarray(x).astype(int) for x in (episode.states, episode.actions, episode.next_states)
+        )
         ends = jnp.zeros(S, bool).at[jnp.asarray(self.terminal, int)].set(True)
         inside = (states >= 0) & (states < S) & (actions >= 0) & (actions < self.num_actions)
         known = (after >= 0) & (after < S)
-        stops = (jnp.arange(len(states)) == stay.length - 1) & (stay.length < self.horizon)
+        stops = (jnp.arange(len(states)) == episode.length - 1) & (episode.length < self.horizon)
         ended = jnp.where(known, ends[jnp.where(known, after, 0)], stops)
         f = jnp.where(inside, self.of(states), 0.0)
-        counted = inside & stay.valid & ~ends[jnp.where(inside, states, 0)]
+        counted = inside & episode.valid & ~ends[jnp.where(inside, states, 0)]
         return SeenEpisode(f, jnp.where(known & ~ended, self.of(after), f), counted, ended)
 
 

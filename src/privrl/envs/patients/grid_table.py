@@ -156,10 +156,10 @@ class GridTable(AbstractRecorded):
 
 @functools.cache
 def _frequencies(table: GridTable) -> Float[np.ndarray, "S A"]:
-    stays = table.sample(table.behaviour_policy(), _COUNTED, jr.key(table.seed))
-    taken = np.arange(table.horizon) < stays.length[:, None]
+    drawn = table.sample(table.behaviour_policy(), _COUNTED, jr.key(table.seed))
+    taken = np.arange(table.horizon) < drawn.length[:, None]
     count = np.zeros((table.num_states, table.num_actions))
-    np.add.at(count, (stays.states[taken], stays.actions[taken]), 1.0)
+    np.add.at(count, (drawn.states[taken], drawn.actions[taken]), 1.0)
     seen = count.sum(axis=1, keepdims=True)
     return np.where(seen > 0, count / np.maximum(seen, 1.0), 1 / table.num_actions)
 

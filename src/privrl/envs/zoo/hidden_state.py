@@ -97,18 +97,18 @@ class HiddenEnv(AbstractRecorded):
         """A policy's expected return, exactly."""
         return self.full.value(self._on_full_states(policy))
 
-    def gain(self, policy: AssistedPolicy, stays: int, *, key: PRNGKeyArray) -> SimulatedGain:
+    def gain(self, policy: AssistedPolicy, episodes: int, *, key: PRNGKeyArray) -> SimulatedGain:
         """The gain of an assisted policy on recorded states over practice, which still sees the full state."""
         seen = self.observation
         full = AssistedPolicy(policy.advice[seen], policy.support[seen], policy.max_ratio, policy.max_weight)
-        return simulate_gain(self.full.mdp, self.full.behaviour, full, stays, key=key)
+        return simulate_gain(self.full.mdp, self.full.behaviour, full, episodes, key=key)
 
     def sample(self, policy: TabularPolicy | FullPolicy, episodes: int, key: AnyKey) -> Trajectory:
         """Recorded episodes of `episodes` people, drawn on the host."""
-        stays = self.full.sample(self._on_full_states(policy), episodes, key)
+        drawn = self.full.sample(self._on_full_states(policy), episodes, key)
         seen = np.asarray(self.observation).astype(np.int32)
-        states, after = seen[np.asarray(stays.states)], seen[np.asarray(stays.next_states)]
-        return Trajectory(states, stays.actions, stays.rewards, after, stays.length)
+        states, after = seen[np.asarray(drawn.states)], seen[np.asarray(drawn.next_states)]
+        return Trajectory(states, drawn.actions, drawn.rewards, after, drawn.length)
 
     def best_policy(self, sweeps: int = 10) -> TabularPolicy:
         """A deterministic policy on (step, recorded state) that no change at one step improves.
