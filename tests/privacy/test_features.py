@@ -32,7 +32,7 @@ def answers(weights: jax.Array, points: jax.Array) -> jax.Array:
 
 
 class Nobody(AbstractPeople):
-    """Weights are no sum over people, so nobody is ever looked at."""
+    """Weights are no sum over people, so no person is ever looked at."""
 
     num_units = 0
     records_per_unit = 1
@@ -40,7 +40,7 @@ class Nobody(AbstractPeople):
     def total(self, statistic, included, arithmetic):
         raise AssertionError
 
-    filled = part = coins = total
+    fill = part = unit_draws = total
 
 
 def curator(source: Seeded | System, mu: float = 1.0) -> Curator:

@@ -168,7 +168,7 @@ class Service:
         """Runs a coroutine in the service's loop."""
         return self._runner.run(work)
 
-    def shown(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What the store shows now."""
         return self.run(self.served.run_in_writer(lambda store: store.describe()))
 

@@ -16,7 +16,7 @@ from typing import TypeVar
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.errors import AuditLogError, BehindLogError, StoreError
 from privrl.privacy.store.log import NEW_LOG, AuditLog
-from privrl.privacy.store.statements import Entry, Rows
+from privrl.privacy.store.statements import QueryRows, SqlValue
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class AbstractEngine(abc.ABC):
         """The file or address, without a password, for messages."""
 
     @abc.abstractmethod
-    def execute(self, query: str, *values: Entry) -> Rows:
+    def execute(self, query: str, *values: SqlValue) -> QueryRows:
         """Runs a statement, with `?` for each value."""
 
     @abc.abstractmethod

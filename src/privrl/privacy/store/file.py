@@ -11,7 +11,7 @@ from privrl.privacy.store.engine import AbstractEngine, T
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.log import AuditLog, sync_folder
 from privrl.privacy.store.sqlite_schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
-from privrl.privacy.store.statements import Entry, insert_rows, select_in
+from privrl.privacy.store.statements import SqlValue, insert_rows, select_in
 
 _CHECKPOINTS = "wal_autocheckpoint=4000"  # pages of 4 KB; a page that many commits change is then moved only once
 _WAIT_SECONDS = 60.0  # how long to wait for a transaction of another process
@@ -65,7 +65,7 @@ class FileEngine(AbstractEngine):
         self.check_process()
         return self._connection
 
-    def execute(self, query: str, *values: Entry) -> sqlite3.Cursor:
+    def execute(self, query: str, *values: SqlValue) -> sqlite3.Cursor:
         return self.db.execute(query, values)
 
     def insert_contributions(self, rows: Sequence[tuple[bytes, bytes | None]]) -> set[bytes]:

@@ -35,7 +35,7 @@ from privrl.privacy.store.postgres_schema import (
     grants,
     statements,
 )
-from privrl.privacy.store.statements import Entry, Row, Rows
+from privrl.privacy.store.statements import QueryRows, Row, SqlValue
 
 try:
     import psycopg
@@ -80,10 +80,10 @@ class PostgresEngine(AbstractEngine):
     def title(self) -> str:
         return title_of(self._address)
 
-    def execute(self, query: str, *values: Entry) -> Rows:
+    def execute(self, query: str, *values: SqlValue) -> QueryRows:
         return self._run(lambda connection: connection.execute(query.replace("?", "%s"), values or None))
 
-    def _run(self, statement: Callable[[_Connection], Rows]) -> Rows:
+    def _run(self, statement: Callable[[_Connection], QueryRows]) -> QueryRows:
         self.check_process()
         assert self._connection is not None
         if self._connection.closed and not self._depth and self._owning is None:

@@ -6,11 +6,11 @@ from typing import Any, Protocol, TypeAlias
 
 Row: TypeAlias = Any
 """A row of a result: a tuple of entries, whose types the schema of the store fixes."""
-Entry: TypeAlias = bytes | str | float | int | list[bytes] | list[bytes | None] | None
+SqlValue: TypeAlias = bytes | str | float | int | list[bytes] | list[bytes | None] | None
 """A value that is passed to a statement."""
 
 
-class Rows(Protocol):
+class QueryRows(Protocol):
     """The rows that a statement returns; the cursors of `sqlite3` and `psycopg` are of this form."""
 
     def fetchone(self) -> Row: ...
@@ -18,12 +18,12 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Row]: ...
 
 
-Execute = Callable[..., Rows]
+Execute = Callable[..., QueryRows]
 """Runs a statement, with `?` for each of the values that follow it."""
 _SIZES = (64, 32, 16, 8, 4, 2, 1)  # numbers of rows, or of values, that one statement may have
 
 
-def insert_rows(execute: Execute, table: str, rows: Sequence[tuple[Entry, ...]]) -> None:
+def insert_rows(execute: Execute, table: str, rows: Sequence[tuple[SqlValue, ...]]) -> None:
     """Adds rows to a table, in this order."""
     first = 0
     while first < len(rows):
@@ -34,7 +34,7 @@ def insert_rows(execute: Execute, table: str, rows: Sequence[tuple[Entry, ...]])
         first += size
 
 
-def select_in(execute: Execute, query: str, values: Sequence[Entry], *before: Entry) -> list[Row]:
+def select_in(execute: Execute, query: str, values: Sequence[SqlValue], *before: SqlValue) -> list[Row]:
     """The rows that match one of the values, for a query that ends with `IN`. `before` are its other values."""
     found: list[Row] = []
     for first in range(0, len(values), _SIZES[0]):
