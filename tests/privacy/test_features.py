@@ -40,7 +40,7 @@ class Nobody(AbstractPeople):
     def total(self, statistic, included, arithmetic):
         raise AssertionError
 
-    fill = part = unit_draws = total
+    filled = part = unit_draws = total
 
 
 def curator(source: Seeded | System, mu: float = 1.0) -> Curator:
