@@ -37,7 +37,7 @@ def noise(learner: AbstractOnlineLearner, people: int, lengths: tuple[int, ...] 
         return known.factor * float(np.sqrt(known.variance(known.steps - 1)))
     ends, _ = OpenEnded().declared(learner)
     made = int(np.searchsorted(ends, people, side="right"))
-    return float(np.sqrt(Epochs.of(SquareRoot, lengths).variance(made - 1)))
+    return float(np.sqrt(Epochs.from_lengths(SquareRoot, lengths).variance(made - 1)))
 
 
 def doubling(learner: AbstractOnlineLearner, first: int) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.envs.lq_worlds import LQ2D, LQEnv, LQScalar
 from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker
-from privrl.privacy.continual.participation import ONCE, Participation, summed
+from privrl.privacy.continual.participation import ONCE, Participation, pattern_norm
 from privrl.privacy.continual.toeplitz import Banded, SquareRoot, best_band, error_floor, mean_error
 from privrl.recipes.all_recipes import get
 from privrl.recipes.recipe import Recipe
@@ -60,7 +60,7 @@ def slack(scheme: AbstractContinual) -> float:
             for pattern in itertools.combinations_with_replacement(range(scheme.steps), m)
             if all(b - a >= distance for a, b in itertools.pairwise(pattern))
         )
-        worst = max(worst, scheme.sensitivity(often) / max(summed(gram, pattern) for pattern in ways))
+        worst = max(worst, scheme.sensitivity(often) / max(pattern_norm(gram, pattern) for pattern in ways))
     return worst
 
 
@@ -121,7 +121,8 @@ def main() -> None:
         )
     print("\nbound over brute force, 8 blocks, up to 4 times, all distances")
     for name, kind in KINDS.items():
-        print(f"{name:11s}  {slack(kind(8)):.3f}, in epochs {max(slack(Epochs.of(kind, n)) for n in EPOCHS):.3f}")
+        in_epochs = max(slack(Epochs.from_lengths(kind, n)) for n in EPOCHS)
+        print(f"{name:11s}  {slack(kind(8)):.3f}, in epochs {in_epochs:.3f}")
     if arguments.noise:
         return
     people = 100_000

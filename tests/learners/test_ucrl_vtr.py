@@ -324,7 +324,7 @@ def test_what_is_published_is_a_value_function_within_its_range_and_zero_where_e
     channel = LOCAL.channel(declared, privrl.Local(epsilon=0.1, delta=1e-5).calibrate((declared,)))
     assert isinstance(channel, AbstractLocalChannel)
     noisy = np.random.default_rng(0).normal(size=declared.statistic.shape) * 50
-    release = channel.released(jnp.asarray(noisy), jnp.ones(declared.statistic.shape))
+    release = channel.to_release(jnp.asarray(noisy), jnp.ones(declared.statistic.shape))
     _, plan = next_plan(learner, None, {"moments": release}, nobody, jnp.asarray(5))
     V, top = np.asarray(plan.query), np.asarray(env.rewards).max() * np.arange(H, 0, -1)
     assert V.min() >= 0 and (V / top[:, None]).max() <= 1 + 1e-12 and not V[:, 2].any()

@@ -143,7 +143,7 @@ def test_a_symbol_out_of_range_does_not_give_itself_away(symbol):
     truthful, lying = jnp.array([0.99, 0.1, 0.2, 0.3]), jnp.array([0.0, 0.99, 0.2, 0.3])
     for white in (truthful, lying):
         assert int(made.response.respond(made.symbol(jnp.asarray(symbol), None, jnp.asarray(0)), white).sum()) == 1
-    sent = made.reports().randomised(made.reports().truth(jnp.asarray(symbol), None, 0), Words())
+    sent = made.reports().randomise(made.reports().truth(jnp.asarray(symbol), None, 0), Words())
     assert sent.shape == (1,) and 0 <= sent[0] < 3
 
 

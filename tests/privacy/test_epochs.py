@@ -9,7 +9,7 @@ import pytest
 
 from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh
-from privrl.privacy.continual.participation import Participation, summed
+from privrl.privacy.continual.participation import Participation, pattern_norm
 from privrl.privacy.continual.toeplitz import Banded, SquareRoot
 
 KINDS = {"square-root": SquareRoot, "fresh": Fresh, "tree": BinaryTree, "banded": lambda n: Banded(n, min(n, 2))}
@@ -21,7 +21,7 @@ def brute(scheme: AbstractContinual, participation: Participation) -> float:
     """The largest shift of the encoding over every pattern of at most `times` participations."""
     gram = scheme.encoder().T @ scheme.encoder()
     return max(
-        summed(gram, pattern)
+        pattern_norm(gram, pattern)
         for m in range(1, participation.times + 1)
         for pattern in itertools.combinations_with_replacement(range(scheme.steps), m)
         if all(b - a >= participation.distance for a, b in itertools.pairwise(pattern))
@@ -32,7 +32,7 @@ def brute(scheme: AbstractContinual, participation: Participation) -> float:
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 def test_noise_is_that_of_the_matrices_written_out(lengths: tuple[int, ...], forget: float) -> None:
     """Leaves of k epochs ago weigh forget^k, in the sum and in the noise, and each epoch is normalised by itself."""
-    epochs, n = Epochs.of(SquareRoot, lengths, forget), sum(lengths)
+    epochs, n = Epochs.from_lengths(SquareRoot, lengths, forget), sum(lengths)
     of_leaf = np.repeat(np.arange(len(lengths)), lengths)
     sums, noise = np.zeros((n, n)), np.zeros((n, n))
     for t, j in itertools.product(range(n), repeat=2):
@@ -51,7 +51,7 @@ def test_noise_is_that_of_the_matrices_written_out(lengths: tuple[int, ...], for
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_epoch_is_the_mechanism_itself(kind: str) -> None:
-    alone, epochs = KINDS[kind](5), Epochs.of(KINDS[kind], [5])
+    alone, epochs = KINDS[kind](5), Epochs.from_lengths(KINDS[kind], [5])
     np.testing.assert_allclose(epochs.matrix(), alone.factor * alone.matrix(), rtol=1e-12)
     np.testing.assert_allclose(epochs.encoder() * alone.factor, alone.encoder(), rtol=1e-12)
 
@@ -59,7 +59,7 @@ def test_one_epoch_is_the_mechanism_itself(kind: str) -> None:
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_people_of_one_epoch_pay_nothing_for_the_others(kind: str, lengths: tuple[int, ...]) -> None:
-    epochs = Epochs.of(KINDS[kind], lengths)
+    epochs = Epochs.from_lengths(KINDS[kind], lengths)
     assert epochs.sensitivity(Participation()) == pytest.approx(1.0, rel=1e-12)
     assert np.linalg.norm(epochs.encoder(), axis=0).max() == pytest.approx(1.0, rel=1e-12)
 
@@ -70,18 +70,18 @@ def test_spreading_participations_over_epochs(times: int, distance: int) -> None
     """Equal to brute force, whatever the distance and wherever epochs end; of binary trees a bound."""
     participation = Participation(times, distance)
     for kind, lengths in itertools.product(KINDS, LENGTHS):
-        epochs = Epochs.of(KINDS[kind], lengths)
+        epochs = Epochs.from_lengths(KINDS[kind], lengths)
         found, true = epochs.sensitivity(participation), brute(epochs, participation)
         assert true * (1 - 1e-12) <= found <= true * (TREES if kind == "tree" else 1 + 1e-12), (kind, lengths)
 
 
 def test_the_state_does_not_grow_with_the_number_of_epochs() -> None:
-    few, many = (Epochs.of(SquareRoot, (16, *(4,) * n)) for n in (1, 1000))
+    few, many = (Epochs.from_lengths(SquareRoot, (16, *(4,) * n)) for n in (1, 1000))
     assert few.init((3,)).shape == many.init((3,)).shape == (18, 3)
 
 
 def test_a_compiled_scan_equals_steps_one_by_one() -> None:
-    epochs = Epochs.of(SquareRoot, (2, 4, 2), 0.5)
+    epochs = Epochs.from_lengths(SquareRoot, (2, 4, 2), 0.5)
     white = jax.random.normal(jax.random.key(0), (8, 3))
 
     def step(state: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -96,11 +96,11 @@ def test_a_compiled_scan_equals_steps_one_by_one() -> None:
 
 
 def test_running_sums_forget_with_the_noise() -> None:
-    epochs = Epochs.of(SquareRoot, (2, 3, 1), 0.25)
+    epochs = Epochs.from_lengths(SquareRoot, (2, 3, 1), 0.25)
     leaves = np.random.default_rng(0).normal(size=6)
     running, found = jnp.zeros(()), []
     for t, leaf in enumerate(leaves):
-        running = epochs.carried(running, t) + leaf
+        running = epochs.carry(running, t) + leaf
         found.append(float(running))
     np.testing.assert_allclose(found, epochs.sums() @ leaves, rtol=1e-12)
 
@@ -108,6 +108,6 @@ def test_running_sums_forget_with_the_noise() -> None:
 @pytest.mark.parametrize("forget", [-0.1, 1.1, float("nan")])
 def test_refusals(forget: float) -> None:
     with pytest.raises(ValueError, match="`forget`"):
-        Epochs.of(SquareRoot, (2,), forget)
+        Epochs.from_lengths(SquareRoot, (2,), forget)
     with pytest.raises(ValueError, match="steps"):
         Epochs((SquareRoot(2),), ())

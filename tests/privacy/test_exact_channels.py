@@ -41,7 +41,11 @@ def stream_of(continual="square-root", access="running", mechanism="gaussian", *
     ledger = private.calibrate([declared])
     channel = private.channel(declared, ledger)
     parameter = ledger.parameter("x")
-    return channel, ExactChannel.of(channel, STEPS, parameter, "replace-one", ONCE, jnp.zeros(3), None), parameter
+    return (
+        channel,
+        ExactChannel.from_channel(channel, STEPS, parameter, "replace-one", ONCE, jnp.zeros(3), None),
+        parameter,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -97,7 +101,7 @@ def test_one_person_moves_the_encoded_sums_by_at_most_the_sensitivity(kind):
             moved = 0
             for t in range(STEPS):
                 one, two = (
-                    stream.encoded(tuple(b + (u if i == j else 0) for i, b in enumerate(base[: t + 1])))
+                    stream.encode(tuple(b + (u if i == j else 0) for i, b in enumerate(base[: t + 1])))
                     for u in (here, there)
                 )
                 moved += sum(int(d) ** 2 for d in one.astype(object) - two.astype(object))
@@ -111,10 +115,10 @@ def test_blocks_and_laplace_noise():
     assert stream.lattice.kind == "l1"
     assert stream.lattice.scale == pytest.approx(float(channel.scale), rel=1e-6) == pytest.approx(3.0 / parameter)
     blocks = np.array([[5, 6, 7], [100, -3, 2**50]])
-    np.testing.assert_array_equal(stream.encoded(tuple(blocks)), blocks[1])  # each block alone, exactly
+    np.testing.assert_array_equal(stream.encode(tuple(blocks)), blocks[1])  # each block alone, exactly
     noisy = stream.add_noise(blocks[1], Words())
     assert noisy.dtype == np.int64
-    np.testing.assert_allclose(stream.decoded((blocks[0], noisy)).value, noisy * stream.lattice.granularity)
+    np.testing.assert_allclose(stream.decode((blocks[0], noisy)).value, noisy * stream.lattice.granularity)
 
 
 def test_sums_that_could_leave_64_bits_are_refused_before_anybody_comes():

@@ -16,7 +16,7 @@ from privrl.contracts.release import Declared
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger, OverspentError
 from privrl.privacy.functions.paths import mesh_path, mesh_points, whiten, whitening_factor
-from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_norm, tent_distance, whitened
+from privrl.privacy.functions.released import ReleasedFunction, best_beta, rkhs_norm, tent_distance, whiten_functions
 from privrl.privacy.noise.lattice import Lattice, LatticeError
 from privrl.privacy.noise.sources import AbstractSource, Seeded, System
 from privrl.privacy.store.release_store import ReleaseStore
@@ -258,7 +258,7 @@ def test_whole_numbers_of_neighbours_are_as_near_as_claimed(seed: int, beta: flo
     distance = math.sqrt(sum(d @ np.linalg.solve(kernel(np.linspace(0, 1, 33), beta), d) for d in g - f)) * (1 + 1e-7)
     units = []
     for values in (f, g):
-        white, apart, largest = whitened(jnp.asarray(values), distance=distance, beta=beta, bound=size)
+        white, apart, largest = whiten_functions(jnp.asarray(values), distance=distance, beta=beta, bound=size)
         lattice = privrl.privacy.noise.lattice.choose_lattice(
             parameter=1.0, sensitivity=apart, norm=largest, filled=66, kind="l2"
         )
@@ -274,7 +274,7 @@ def test_whole_numbers_of_neighbours_are_as_near_as_claimed(seed: int, beta: flo
 def test_whitening_rounds_no_more_than_claimed(seed: int, beta: float) -> None:
     """Against 64-bit mantissas: the public factors to 2^-50, and half of the claim in each of two worlds."""
     n, f = 257, np.random.default_rng(seed).uniform(-3, 3, (2, 257))
-    white, apart, _ = whitened(jnp.asarray(f), distance=1.0, beta=beta, bound=3.0)
+    white, apart, _ = whiten_functions(jnp.asarray(f), distance=1.0, beta=beta, bound=3.0)
     gap, c, fall = np.longdouble(beta) / (n - 1), float(whitening_factor(n, beta)), float(jnp.expm1(-beta / (n - 1)))
     assert abs(fall / np.expm1(-gap) - 1) < 2.0**-50
     assert abs(c * np.sqrt(-np.expm1(-2 * gap)) - 1) < 2.0**-50
@@ -285,7 +285,7 @@ def test_whitening_rounds_no_more_than_claimed(seed: int, beta: float) -> None:
     assert claim / 200 < off < claim / 2
     short = jnp.asarray(f, jnp.float32)  # values that come in short floats are whitened in long ones
     assert np.array_equal(
-        whitened(short, distance=1.0, beta=beta, bound=3.0)[0], whiten(short.astype(jnp.float64), beta)
+        whiten_functions(short, distance=1.0, beta=beta, bound=3.0)[0], whiten(short.astype(jnp.float64), beta)
     )
 
 
@@ -314,13 +314,13 @@ def test_what_cannot_be_released_is_refused_and_costs_nothing() -> None:
             with pytest.raises(ValueError, match=f"`{name}`"):
                 ask.function("f", f, **(good | {name: bad}))
     for values in (f.at[3].set(jnp.nan), f.at[3].set(jnp.inf), f.at[3].set(1.1)):
-        with pytest.raises(ValueError, match="public `bound` 1, or not a number"):
+        with pytest.raises(ValueError, match="public `bound` 1, or NaN"):
             ask.function("f", values, **good)
-        with pytest.raises(ValueError, match="public `bound` 1, or not a number"):
+        with pytest.raises(ValueError, match="public `bound` 1, or NaN"):
             ask.vector("f", values, distance=0.5, bound=1.0)
     with pytest.raises(ValueError, match="2\\^depth \\+ 1"):
         ask.function("f", jnp.zeros(10), **good)
-    with pytest.raises(ValueError, match="too small against `bound`"):
+    with pytest.raises(ValueError, match="too small relative to `bound`"):
         ask.function("f", f, **(good | {"distance": 1e-12}))
     with pytest.raises(ValueError, match="`distance`"):
         ask.vector("f", f, distance=0.0, bound=1.0)
@@ -334,7 +334,7 @@ def test_only_a_plain_gaussian_declaration_pays_for_a_function() -> None:
     arguments = {"distance": 0.5, "beta": 2.0, "bound": 1.0}
     for declared in (Declared("f", sampling=0.1), Declared("f", group="odd")):
         ledger = Central(epsilon=1.0, delta=1e-5).calibrate([declared])
-        with pytest.raises(ValueError, match="no sum over people"):
+        with pytest.raises(ValueError, match="not a sum over people"):
             Curator(Nobody(), ledger, System(), "gaussian").function("f", jnp.zeros(9), **arguments)
     ledger = Central(epsilon=1.0, mechanism="laplace").calibrate([Declared("f")])
     with pytest.raises(ValueError, match="Laplace"):

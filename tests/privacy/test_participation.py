@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker
-from privrl.privacy.continual.participation import Participation, largest, summed
+from privrl.privacy.continual.participation import Participation, largest, pattern_norm
 from privrl.privacy.continual.toeplitz import Banded, SquareRoot, best_band, error_floor
 
 SCHEMES = [
@@ -30,7 +30,7 @@ def patterns(steps: int, participation: Participation) -> list[tuple[int, ...]]:
 
 def brute(scheme: AbstractContinual, participation: Participation) -> float:
     encoder = scheme.encoder()
-    return max(summed(encoder.T @ encoder, pattern) for pattern in patterns(scheme.steps, participation))
+    return max(pattern_norm(encoder.T @ encoder, pattern) for pattern in patterns(scheme.steps, participation))
 
 
 @pytest.mark.parametrize("distance", [0, 1, 2, 3])

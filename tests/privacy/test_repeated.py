@@ -76,7 +76,7 @@ def channel_of(access, participation, positive=False, continual="square-root", m
 
 
 def exactly(channel, participation, parameter=1.0):
-    return ExactChannel.of(channel, STEPS, parameter, "replace-one", participation, jnp.zeros(3), None)
+    return ExactChannel.from_channel(channel, STEPS, parameter, "replace-one", participation, jnp.zeros(3), None)
 
 
 @pytest.mark.parametrize("positive", [False, True])
@@ -132,7 +132,7 @@ def test_whole_numbers_of_two_people_are_within_the_sensitivity(positive):
 
     def encodings(pattern, record):
         terms = [exact.term(jnp.asarray(record), None) * int(n) for n in pattern]
-        return np.concatenate([exact.encoded(tuple(terms[: t + 1])) for t in range(STEPS)]).astype(float)
+        return np.concatenate([exact.encode(tuple(terms[: t + 1])) for t in range(STEPS)]).astype(float)
 
     for _ in range(12):
         one, other = (ways[i] if rng.random() < 0.5 else best for i in rng.integers(len(ways), size=2))

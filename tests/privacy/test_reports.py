@@ -70,10 +70,10 @@ def test_a_set_is_the_same_on_both_ways():
     """As it is simulated, sent and read; and with exact noise."""
     key, reports = jax.random.key(5), SETS.reports()
     truth = reports.truth(jnp.asarray(4), None, 0)
-    simulated = reports.randomised(truth, key)
+    simulated = reports.randomise(truth, key)
     report = SETS.report(jnp.asarray(4), None, jnp.asarray(0), key)
     np.testing.assert_array_equal(simulated, np.flatnonzero(report))
-    for index, sent in enumerate([simulated, reports.randomised(truth, Words())]):
+    for index, sent in enumerate([simulated, reports.randomise(truth, Words())]):
         reports.check(sent)
         assert sent.dtype == np.int64 and sent.shape == reports.shape == (2,)
         held = np.isin(np.arange(6), sent)
@@ -90,13 +90,13 @@ def test_a_set_is_the_same_on_both_ways():
     ids=str,
 )
 def test_impossible_sets_are_refused(report):
-    with pytest.raises(ValueError, match="2 symbols"):
+    with pytest.raises(ValueError, match="2 different symbols"):
         SETS.reports().check(np.array(report, np.int64))
 
 
 @pytest.mark.parametrize("report", [np.array([1.0, 2.0]), np.array([True, False]), np.array([1, 2], np.uint64)])
 def test_symbols_are_integers(report):
-    with pytest.raises(ValueError, match="2 symbols"):
+    with pytest.raises(ValueError, match="2 different symbols"):
         SETS.reports().check(report)
 
 
@@ -121,7 +121,7 @@ def test_a_vector_costs_what_it_says_and_stays_in_its_range(made):
     lattice = reports.lattice
     assert lattice.covers(lattice, float(made.sensitivity / made.scale))
     record = jnp.asarray(2) if made is VECTOR else jnp.eye(3)
-    drawn = [reports.randomised(reports.truth(record, None, 0), Words()) for _ in range(300)]
+    drawn = [reports.randomise(reports.truth(record, None, 0), Words()) for _ in range(300)]
     for report in drawn:
         reports.check(report)
     errors = np.stack([reports.totals(np.append(report.reshape(-1), 1))[0] for report in drawn])
@@ -180,19 +180,19 @@ def test_a_simulated_vector_is_rounded_to_the_public_grid():
         reports = made.reports()
         record = jnp.asarray(2) if made is VECTOR else jnp.arange(9.0).reshape(3, 3) / 20
         report = made.report(record, None, jnp.asarray(0), jax.random.key(2))
-        sent = reports.randomised(reports.truth(record, None, 0), jax.random.key(2))
+        sent = reports.randomise(reports.truth(record, None, 0), jax.random.key(2))
         reports.check(sent)
         symmetric = (report + report.T) / 2 if made is MATRIX else report
         value, count = reports.totals(reports.to_steps(sent, None, 0))
         np.testing.assert_allclose(value, symmetric, rtol=1e-8, atol=2 * reports.lattice.granularity)
         assert (np.asarray(count) == 1).all()
     far = np.full(6, 2**62)
-    np.testing.assert_array_equal(VECTOR.reports().randomised(far, jax.random.key(2)), VECTOR.reports().largest)
+    np.testing.assert_array_equal(VECTOR.reports().randomise(far, jax.random.key(2)), VECTOR.reports().largest)
 
 
 def test_without_noise_a_vector_is_the_term():
     made = channel(Local(epsilon=float("inf"), delta=1e-5))
     reports = made.reports()
-    report = reports.randomised(reports.truth(jnp.asarray(2), None, 0), Words())
+    report = reports.randomise(reports.truth(jnp.asarray(2), None, 0), Words())
     np.testing.assert_array_equal(reports.totals(reports.to_steps(report, None, 0))[0], [0, 0, 1, 0, 0, 0])
     reports.check(report)

@@ -149,15 +149,15 @@ def test_streams_keep_upper_triangles():
     declared = Declared("matrix", Lopsided(), access="running", times=4)
     ledger = privatizer.calibrate([declared])
     record = jnp.zeros((D, D))
-    stream = ExactChannel.of(
+    stream = ExactChannel.from_channel(
         privatizer.channel(declared, ledger), 4, ledger.parameter("matrix"), "replace-one", ONCE, record, None
     )
     blocks = (stream.term(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None),) * 2
     assert blocks[0].shape == (6,) == stream.shape
-    noisy = tuple(stream.add_noise(stream.encoded(blocks[: t + 1]), Words()) for t in range(2))
-    release = stream.decoded(noisy)
+    noisy = tuple(stream.add_noise(stream.encode(blocks[: t + 1]), Words()) for t in range(2))
+    release = stream.decode(noisy)
     np.testing.assert_array_equal(np.asarray(release.value), np.asarray(release.value).T)
-    seeded = stream.add_noise(stream.encoded(blocks), jax.random.key(0))
+    seeded = stream.add_noise(stream.encode(blocks), jax.random.key(0))
     assert seeded.shape == (6,)
 
 
@@ -166,10 +166,10 @@ def test_local_reports_of_matrices_are_symmetric():
     declared = Declared("matrix", Lopsided(), access="running")
     channel = privatizer.channel(declared, privatizer.calibrate([declared]))
     reports = channel.reports()
-    report = reports.randomised(reports.truth(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None, 0), Words())
+    report = reports.randomise(reports.truth(jnp.asarray(np.triu(np.ones((D, D)) / 3)), None, 0), Words())
     reports.check(report)
     assert report.shape == (6,)
-    released = channel.released(*reports.totals(reports.to_steps(report, None, 0)))
+    released = channel.to_release(*reports.totals(reports.to_steps(report, None, 0)))
     assert isinstance(released, Release)
     np.testing.assert_array_equal(np.asarray(released.value), np.asarray(released.value).T)
 

@@ -122,7 +122,7 @@ def _message(
     policy = TabularPolicy(jnp.asarray(np.eye(actions)[np.array(plan)]))
     symbol = reports.truth(Trajectory.from_steps(steps, horizon=horizon), Plan(policy), number)
     words = _Listed(name)
-    symbols = reports.randomised(symbol, words)
+    symbols = reports.randomise(symbol, words)
     expires = 4_102_444_800 + chosen.randrange(10**6)  # from 2100 on
     ticket = SignedTicket(identity_of(document), number, chosen.randrange(9), expires, chosen.randbytes(16))
     return {

@@ -1,4 +1,4 @@
-"""Budgets, mechanisms, ledgers and certificates. Knows people and sums, nothing of what the sums are for."""
+"""Budgets, mechanisms, ledgers and certificates. This package knows people and sums, but not their meaning."""
 
 from typing import TYPE_CHECKING
 

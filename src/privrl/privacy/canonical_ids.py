@@ -1,42 +1,45 @@
-"""Ids of people in one form, and keyed hashes of them: who is who, wherever an id is written down.
+"""A canonical form of people's ids, and keyed hashes of them.
 
 **Canonical form.** Text is taken as it is, in UTF-8. A whole number is its decimal digits, so 12, "12", 12.0 and the
-NumPy scalars of them are one id; -0.0 is 0. Nothing else is equal: "012", " 12" and "12.0" are ids of their own, for
-leading zeros and blanks may tell people apart. Bytes are the text that they spell in UTF-8.
+NumPy scalars of them are one id; -0.0 is 0. Nothing else is equal: "012", " 12" and "12.0" are different ids, because
+leading zeros and blanks may distinguish people. Bytes are the text that they encode in UTF-8.
 
 Text is *not* normalised (an accented letter may be one code point or two): normal forms change with the version of
 Unicode, and a map that changed with the version of Python could move a person from one group to another between two
 runs on one store. Nor do databases and Parquet files treat the two spellings as equal. Give every person one spelling.
 
-Refused, without quoting it: what is missing (`None`, NaN), true and false, fractions, infinities, a floating-point
-number so large that neighbouring ids may have been rounded to it, text that is no Unicode, and any other type.
+Refused, without quoting the value: missing ids (`None`, NaN), true and false, fractions, infinities, a floating-point
+number so large that neighbouring ids may have been rounded to it, text that is not valid Unicode, and all other types.
 """
 
 import hmac
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-_KEY_BYTES = 32
-_ID_BITS = 4096
+_MIN_KEY_BYTES = 32
+_MAX_ID_BITS = 4096
 
 
-def canonical_id(value: Any) -> bytes:
-    """The one form of an id, as bytes; a `ValueError` without the value if there is none."""
+def canonical_id(value: object) -> bytes:
+    """The canonical form of an id, as bytes. The `ValueError` for other values does not quote the value.
+
+    >>> canonical_id(12), canonical_id("12"), canonical_id(12.0)
+    (b'12', b'12', b'12')
+    """
     if isinstance(value, str):
         return _encoded(value)
     if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
-        raise ValueError("An id is missing. Remove the record or say whose it is.")
+        raise ValueError("An id is missing. Remove the record, or add its id.")
     if isinstance(value, bytes):
         return _encoded(_decoded(value))
     if isinstance(value, float | np.floating):
         return str(_whole(value)).encode()
     if isinstance(value, int | np.integer) and not isinstance(value, bool):
         number = operator.index(value)
-        if number.bit_length() > _ID_BITS:
-            raise ValueError(f"An id is a number of more than {_ID_BITS} bits. Use shorter numbers, or text.")
+        if number.bit_length() > _MAX_ID_BITS:
+            raise ValueError(f"An id is a number of more than {_MAX_ID_BITS} bits. Use shorter numbers, or text.")
         return str(number).encode()
     raise ValueError(f"An id is a `{type(value).__name__}`; it must be a whole number or text. Convert the ids first.")
 
@@ -48,14 +51,14 @@ def keyed_hash(key: bytes, purpose: str) -> Callable[[bytes], bytes]:
     function by any feasible computation. Purposes have their length in front, so different purposes never share an
     input, and their values are those of independent random functions.
     """
-    if len(key) < _KEY_BYTES:
-        raise ValueError(f"`key` has {len(key)} bytes; it must have at least {_KEY_BYTES}. Draw it with `os.urandom`.")
+    if len(key) < _MIN_KEY_BYTES:
+        raise ValueError(f"`key` has {len(key)} bytes; it needs at least {_MIN_KEY_BYTES}. Draw it with `os.urandom`.")
     name = purpose.encode()
     prefix = len(name).to_bytes(8, "big") + name
     return lambda message: hmac.digest(key, prefix + message, "sha256")
 
 
-def _whole(value: float | np.floating[Any]) -> int:
+def _whole(value: float | np.floating) -> int:
     bits = np.finfo(type(value)).nmant + 1
     if not abs(float(value)) < 2.0**bits:
         raise ValueError("An id is a floating-point number too large to be exact. Use whole numbers, or text.")
@@ -69,7 +72,7 @@ def _encoded(text: str) -> bytes:
         return str.encode(text)
     except UnicodeEncodeError:
         pass  # its message quotes the text
-    raise ValueError("An id is text that is no Unicode (a lone surrogate). Write it again.")
+    raise ValueError("An id is text that is not valid Unicode (a lone surrogate). Correct it.")
 
 
 def _decoded(raw: bytes) -> str:
@@ -77,4 +80,4 @@ def _decoded(raw: bytes) -> str:
         return raw.decode()
     except UnicodeDecodeError:
         pass  # its message quotes a byte
-    raise ValueError("An id is bytes that are no text in UTF-8. Write it as text, for example in hexadecimal digits.")
+    raise ValueError("An id is bytes that are not text in UTF-8. Write it as text, for example in hexadecimal digits.")

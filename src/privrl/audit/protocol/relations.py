@@ -151,7 +151,7 @@ def attack_run(run: RunTranscript, records: AnyRecords, rng: np.random.Generator
             if reports.calibration is None or not reports.calibration[1] > 0.0:
                 continue
             truth = reports.truth(record, run.plans[0], 0)
-            values = np.stack([reports.randomised(truth, Words()) for _ in range(_DRAWS)])
+            values = np.stack([reports.randomise(truth, Words()) for _ in range(_DRAWS)])
             noisiest = float(values.astype(float).std(axis=0).max())  # the lattice of reports is not public
             std = _units_std(channel.statistic, noisiest)
         elif isinstance(channel, RoundsChannel):
@@ -172,12 +172,14 @@ def _stream(
     channel = run.channels[name]
     assert isinstance(channel, AbstractCuratorChannel)
     often = run.ledger.participation
-    stream = ExactChannel.of(channel, blocks, parameter, run.privatizer.adjacency, often, record, run.plans[0])
+    stream = ExactChannel.from_channel(
+        channel, blocks, parameter, run.privatizer.adjacency, often, record, run.plans[0]
+    )
     one = stream.term(record, run.plans[0])
-    encoded = [stream.encoded((one,) * (t + 1)) for t in range(blocks)]
+    encoded = [stream.encode((one,) * (t + 1)) for t in range(blocks)]
     draws = np.stack([[stream.add_noise(total, Words()) for total in encoded] for _ in range(_DRAWS)])
     if stream.statistic.symmetric:
-        found += find_asymmetry(stream.decoded(tuple(draws[0])), name)
+        found += find_asymmetry(stream.decode(tuple(draws[0])), name)
     return draws, _units_std(stream.statistic, float(stream.lattice.noise))
 
 

@@ -1,1 +1,1 @@
-"""What releases cost: budgets, events, composition, ledgers and certificates."""
+"""The cost of releases: budgets, events, composition, ledgers and certificates."""

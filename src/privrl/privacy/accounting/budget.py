@@ -1,10 +1,10 @@
 """How much may be revealed about one person: a privacy budget, given in one of three ways.
 
-- **approximate**: (epsilon, delta). Whatever happens could have happened with almost the same probability (factor
-  e^epsilon, slack delta) had one person's data been different.
+- **approximate**: (epsilon, delta). Every outcome would have had almost the same probability (factor e^epsilon, slack
+  delta) if one person's data had been different.
 - **pure**: epsilon alone, no slack.
-- **concentrated**: rho. The Rényi divergence of every order a is at most a rho; a delta is kept only to report an
-  epsilon beside it.
+- **concentrated**: rho. The Rényi divergence of every order a is at most a rho; the delta is only used to report an
+  epsilon, too.
 """
 
 import math
@@ -23,21 +23,21 @@ _REFUSALS = {
     "epsilon": "`epsilon`" + _POSITIVE,
     "rho": "`rho`" + _POSITIVE,
     "delta": "`delta` is {}; it must lie strictly between 0 and 1, well below one over the number of people. "
-    "Leave it out (with `epsilon`) for pure differential privacy.",
+    "Omit it (with `epsilon`) for pure differential privacy.",
 }
 
 
 class BudgetError(ValueError):
-    """A privacy budget that means nothing, or that cannot pay for what was requested."""
+    """The privacy budget is malformed, or it cannot pay for the requested releases."""
 
 
 class PrivacyWarning(UserWarning):
-    """A budget, or a source of noise, that protects people less than it seems to."""
+    """A budget or a source of noise protects people less than it may seem."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """A privacy budget; make one with `Budget.of`.
+    """A privacy budget. Create one with `Budget.of`.
 
     Attributes:
         epsilon: the bound on the log-ratio of probabilities; `None` for a concentrated budget.
@@ -67,7 +67,7 @@ class Budget:
             raise BudgetError(_REFUSALS["delta"].format(self.delta))
 
     @classmethod
-    def of(cls, *, epsilon: Any = None, delta: Any = None, rho: Any = None) -> "Budget":
+    def of(cls, *, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> "Budget":
         """A budget from (`epsilon`, `delta`), from `epsilon` alone (pure), or from `rho`.
 
         `Budget.of(epsilon=1.0, delta=1e-6)`, `Budget.of(epsilon=1.0)` and `Budget.of(rho=0.1)` all work; with `rho`,

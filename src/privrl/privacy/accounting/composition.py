@@ -4,12 +4,12 @@ A release is written down as an `Event`. One person's loss is the adaptive compo
 every event without a group and the events of *one* group, because groups are disjoint sets of people, split without
 looking at their data (parallel composition). The cost of a list of events is that of the worst group.
 
-- Gaussian releases seen by everybody compose **exactly**: mu-Gaussian differential privacy, mu^2 = sum of the mu_i^2.
+- Gaussian releases about all people compose **exactly**: mu-Gaussian differential privacy, mu^2 = sum of the mu_i^2.
 - Pure releases at delta = 0 add up: epsilon = sum of the epsilon_i.
-- Shuffled answers, alone, by the bound of `shuffling.py`; with other releases, as the local answers they are.
-- Everything else is a convolution of privacy losses (`dp_accounting`), discretised so that it never reports too little.
+- Shuffled answers alone have the bound of `shuffling.py`; together with other releases they count as local answers.
+- All else is a convolution of privacy losses (`dp_accounting`), discretised so that it never reports too little.
 
-`calibrate` goes the other way: from requests with weights and a budget to events that spend the budget.
+`calibrate` is the inverse: it turns requests with weights and a budget into events that spend the budget.
 """
 
 import functools
@@ -46,7 +46,7 @@ def rho_of(events: Sequence[Event]) -> float:
 
 
 def mu_of(events: Sequence[Event]) -> float | None:
-    """The exact Gaussian-DP mu of `events`, or `None` where some event is not an unsampled Gaussian release."""
+    """The exact Gaussian-DP mu of `events`, or `None` if some event is not an unsampled Gaussian release."""
     if not all(event.mechanism == "gaussian" and event.sampling == 1 for event in events):
         return None
     return max(gaussian_norm(scope) for scope in _scopes(events))
@@ -56,7 +56,7 @@ _Item = TypeVar("_Item", Event, Request)
 
 
 def _scopes(items: Sequence[_Item]) -> list[list[_Item]]:
-    """What one person can meet: everything ungrouped, with one of the groups if there are any."""
+    """The events that one person can be part of: all without a group, and those of one group, if there are any."""
     groups: list[str | None] = list(dict.fromkeys(item.group for item in items if item.group is not None))
     return [[item for item in items if item.group in (None, group)] for group in groups or [None]]
 
@@ -70,14 +70,14 @@ def _split(events: Sequence[Event]) -> tuple[float, float, bool]:
 
 
 def _only_shuffled(events: Sequence[Event]) -> Event | None:
-    """The one shuffled release, if a person meets nothing else."""
+    """The one shuffled release, if a person is part of nothing else."""
     return events[0] if len(events) == 1 and events[0].mechanism == "shuffled" and events[0].times == 1 else None
 
 
-@functools.lru_cache(maxsize=1024)  # repetitions of one study calibrate and certify the same events again and again
+@functools.lru_cache(maxsize=1024)  # repetitions of one study calibrate and certify the same events
 def _epsilon(events: tuple[Event, ...], delta: float, adjacency: Adjacency) -> float:
     mu, pure, exact = _split(events)
-    # Basic composition, forgetting about sampling: always valid, and exact where one of the two kinds is absent.
+    # Basic composition without sampling: always valid, and exact if one of the two kinds is absent.
     simple = gdp_epsilon(mu, delta) + pure
     if shuffled := _only_shuffled(events):
         return min(simple, shuffled_epsilon(shuffled.parameter, shuffled.batch or 1, delta) if delta > 0 else simple)
@@ -108,13 +108,13 @@ def calibrate(requests: Sequence[Request], budget: Budget, adjacency: Adjacency 
 
 
 def check_alone(items: Sequence[_Item], choices: Collection[str]) -> None:
-    """Refuses a choice that touches somebody whom another release touches too."""
+    """Refuses a choice that touches people whom another release touches too."""
     for scope in _scopes(items):
         names = [item.name for item in scope]
         if len(names) > 1 and set(names) & set(choices):
             raise BudgetError(
                 f"The releases {names} touch the same people, and one of them is a choice, whose epsilon is that of "
-                "the whole budget. Give the choice a `group` of its own, and each of the others one too."
+                "the whole budget. Give the choice a `group` of its own, and give the other releases groups, too."
             )
 
 
@@ -128,10 +128,10 @@ def _shared(requests: Sequence[Request], budget: Budget, adjacency: Adjacency) -
         for request in requests:
             if request.mechanism == "gaussian":
                 raise BudgetError(
-                    f"Request `{request.name}` requests Gaussian noise, which is never pure, and the budget is "
+                    f"`{request.name}` requests Gaussian noise, which is never pure, and the budget is "
                     f"{budget}. Give a `delta` in (0, 1), or use Laplace noise."
                 )
-        t = budget.epsilon / weight * (1 - 1e-12)  # rounding of the sum may not exceed the budget
+        t = budget.epsilon / weight * (1 - 1e-12)  # so that rounding of the sum cannot exceed the budget
         return tuple(request.at(t * request.weight / request.times) for request in requests)
 
     def events(t: float) -> tuple[Event, ...]:

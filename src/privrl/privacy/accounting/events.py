@@ -1,10 +1,11 @@
-"""What a ledger writes down: a calibrated release (`Event`), and the wish for one (`Request`)."""
+"""Entries of a ledger: a calibrated release (`Event`), and a request for one (`Request`)."""
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from privrl.contracts.release import MAX_RELEASES
+from privrl.contracts.untrusted import Json
 from privrl.privacy.accounting.gdp import check
 
 Mechanism = Literal["gaussian", "laplace", "randomised-response", "shuffled", "exponential", "pure", "none"]
@@ -12,25 +13,25 @@ Mechanism = Literal["gaussian", "laplace", "randomised-response", "shuffled", "e
 
 @dataclass(frozen=True)
 class Event:
-    """One release (or `times` alike) as the accountant sees it.
+    """One release (or `times` equal ones) as the accountant sees it.
 
     Arguments:
-        name: what the release is called in the ledger.
+        name: the name of the release in the ledger.
         mechanism: the noise distribution. `"exponential"` is a noisy maximum (`noise/maximum.py`), `"pure"` any release
             known only to be epsilon-differentially private, and `"none"` one without noise.
         parameter: L2 sensitivity over standard deviation (mu) for `"gaussian"`; epsilon for the others (for
             `"laplace"`: L1 sensitivity over scale, for `"exponential"`: spread over scale); infinite for `"none"`.
-        times: how often one person is touched by it.
-        group: events of different groups touch disjoint people; `None` touches everybody.
+        times: how often it touches one person.
+        group: events of different groups touch disjoint people; `None` touches all people.
         sampling: each release sees each person with this probability, independently; Gaussian only.
         symbols: the number of possible answers of randomised response.
         batch: for `"shuffled"` answers, whose `parameter` is the local epsilon: the least number of people whose
             answers are shuffled together.
 
     **Formal guarantee.** The sensitivity inside `parameter` is that of the neighbouring relation the events are
-    accounted under, whatever the mechanism. With `sampling` < 1 a person who is not drawn contributes zero, so what
+    accounted under, for every mechanism. With `sampling` < 1 a person who is not drawn contributes zero, so what
     counts is the norm C of one term: `parameter` is C/scale under add-remove and **2C/scale** under replace-one, even
-    where two terms can never be 2C apart (see `_sampled_gaussian`).
+    if two terms can never be 2C apart (see `_sampled_gaussian`).
     """
 
     name: str
@@ -50,7 +51,7 @@ class Event:
             self.mechanism != "none" or math.isinf(self.parameter),
             f"`parameter` {where} is {self.parameter}; a release without noise has an infinite one.",
         )
-        check(self.times >= 1, f"`times` {where} is {self.times}; leave an event that never happens out of the list.")
+        check(self.times >= 1, f"`times` {where} is {self.times}; remove an event that never happens.")
         check(self.times <= MAX_RELEASES, f"`times` {where} is {self.times:,}; it must be at most {MAX_RELEASES:,}.")
         check(0 < self.sampling <= 1, f"`sampling` {where} is {self.sampling}; it must lie in (0, 1].")
         check(
@@ -72,12 +73,12 @@ class Event:
             f"`batch` {where} is {self.batch}; shuffled answers need the size of a batch, at least 1, and others none.",
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain JSON values; an infinite parameter is written `"inf"`, for JSON has no infinity."""
+    def to_json(self) -> dict[str, Json]:
+        """A dictionary of plain JSON values. An infinite parameter is written `"inf"`, because JSON has no infinity."""
         return asdict(self) | {"parameter": self.parameter if math.isfinite(self.parameter) else "inf"}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Event":
+    def from_json(cls, content: dict[str, Json]) -> "Event":
         """The event that `to_json` wrote."""
         _check_mechanism(content["name"], content["mechanism"])
         return cls(**(content | {"parameter": float(content["parameter"])}))
@@ -85,7 +86,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Request:
-    """A release whose noise is still to be chosen: an `Event` with a share of the budget instead of a parameter.
+    """A release whose noise is not yet chosen: an `Event` with a share of the budget instead of a parameter.
 
     `weight` is the share of all `times` releases together, relative to the other requests.
     """

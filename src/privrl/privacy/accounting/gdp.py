@@ -1,4 +1,4 @@
-"""Gaussian releases, exactly: delta and epsilon of mu-Gaussian differential privacy, in log space.
+"""The exact delta and epsilon of Gaussian releases (mu-Gaussian differential privacy), in log space.
 
 Also the looser formulas by which papers state epsilon, for comparison only.
 """
@@ -46,7 +46,11 @@ def gdp_epsilon(mu: float, delta: float) -> float:
 
 
 def gdp_mu(epsilon: float, delta: float) -> float:
-    """The largest sensitivity/scale that (`epsilon`, `delta`) pays for; accounted back, it never costs more."""
+    """The largest sensitivity/scale that (`epsilon`, `delta`) pays for. Its `gdp_epsilon` never exceeds `epsilon`.
+
+    >>> round(gdp_mu(1.0, 1e-6), 4)
+    0.2367
+    """
     check(0 <= epsilon < math.inf, f"`epsilon` is {epsilon}; it must be a finite number of at least 0.")
     check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1): Gaussian noise is never pure.")
     low = zcdp_root(epsilon, delta) * math.sqrt(2)
@@ -88,6 +92,6 @@ def bisect(left: Callable[[float], bool], low: float, high: float, precision: fl
 
 
 def check(condition: bool | np.bool_, message: str) -> None:
-    """Refuses with a message."""
+    """Raises `ValueError` with the message unless the condition holds."""
     if not condition:
         raise ValueError(message)

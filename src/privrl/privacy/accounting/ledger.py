@@ -1,8 +1,8 @@
-"""The ledger: what was declared, what it may cost, what was really released.
+"""The ledger: what was declared, what it may cost, and what was released.
 
-A learner *declares* its releases, a privatizer *calibrates* them, the verb *counts* them here, and the ledger
-*reconciles*: fewer releases than declared is fine (the declared cost is certified all the same), one more is refused
-before anybody's data is touched. No entry is ever written from traced code.
+A learner *declares* its releases, a privatizer *calibrates* them, the run *counts* them here, and the ledger
+*reconciles*. Fewer releases than declared are allowed (the certificate covers the declared cost); one more is refused
+before any data is read. No entry is ever written from traced code.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class NoiseRecord(TypedDict):
 
 
 class ReleaseRecord(TypedDict):
-    """How often a release was declared and made, and the noise distributions it used."""
+    """How often a release was declared and made, and the noise that was drawn."""
 
     name: str
     access: str
@@ -41,7 +41,7 @@ class ReleaseRecord(TypedDict):
 
 
 class OverspentError(RuntimeError):
-    """More was requested than was declared; nothing was released."""
+    """More releases were requested than declared. Nothing was released."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class _Line:
 
 
 class Ledger:
-    """Counts releases against declarations; the only way from a declaration to a noise scale.
+    """Counts releases against declarations. Noise scales come from here only.
 
     Arguments:
         declared: the learner's declarations.
@@ -67,7 +67,8 @@ class Ledger:
         adjacency, participation: the neighbouring relation that the sensitivities refer to, and how often a person may
             take part in it.
 
-    Whoever calibrates: a choice is accounted as one, or as a release without noise, and is alone in its group.
+    The events must account for a choice as a choice or as a release without noise, and a choice must be alone in its
+    group.
     """
 
     def __init__(
@@ -86,13 +87,13 @@ class Ledger:
         for event in events:
             if event.name in choices and event.mechanism not in ("exponential", "none"):
                 raise BudgetError(
-                    f"Release `{event.name}` is a choice, which is made by a noisy maximum, and it is accounted as "
+                    f"Release `{event.name}` is a choice, which is made by a noisy maximum, but it is accounted as "
                     f"{event.mechanism!r}. Nothing was released. Use `Central(...)`."
                 )
         check_alone(events, choices)
 
     def declared(self, name: str) -> Declared:
-        """The declaration of a name; an undeclared name is refused."""
+        """The declaration of a name. Refuses an undeclared name."""
         return self._line(name).declared
 
     @property
@@ -103,7 +104,7 @@ class Ledger:
             group, share = line.declared.group, line.declared.group_share
             if group is not None:
                 if share is not None and given.get(group) not in (None, share):
-                    raise ValueError(f"Group `{group}` was declared with shares {given[group]} and {share}. Give one.")
+                    raise ValueError(f"Group `{group}` has shares {given[group]} and {share}. Declare one.")
                 given[group] = share if share is not None else given.get(group)
         rest = 1.0 - sum(share for share in given.values() if share is not None)
         open_groups = sum(share is None for share in given.values())
@@ -116,12 +117,12 @@ class Ledger:
         return self._line(name).event.parameter
 
     def spend(self, name: str) -> float:
-        """Counts one more release of a name and returns its parameter; refuses when none is left."""
+        """Counts one more release of a name and returns its parameter. Refuses if no declared release is left."""
         line = self._line(name)
         if line.counted >= line.declared.times + line.burnt or not line.ahead:
             raise OverspentError(
                 f"Release `{name}` was declared {line.declared.times} times and all of them are spent. Nothing was "
-                "released. Declare more releases before the first person is touched."
+                "released. Declare more releases before any data is read."
             )
         line.counted += 1
         line.spent.append(line.ahead.pop(0))
@@ -130,9 +131,10 @@ class Ledger:
     def skip(self, name: str, to: Sequence[str]) -> None:
         """Gives up the next release of `name` and shares its budget among the releases of `to` still to come.
 
-        **Formal guarantee.** For Gaussian noise the total of mu^2 is fixed in advance and never exceeded, whatever
-        the earlier releases made us choose: a privacy filter for Gaussian differential privacy. Only unsampled
-        Gaussian releases of the same group can trade, and no streamed ones: their noise is fixed when they begin.
+        **Formal guarantee.** For Gaussian noise the total of mu^2 is fixed in advance and never exceeded, for all
+        choices that depend on earlier releases: a privacy filter for Gaussian differential privacy. Only unsampled
+        Gaussian releases of the same group can trade, and not streamed ones, because their noise is fixed when they
+        begin.
         """
         line = self._line(name)
         others = [self._line(other) for other in to]
@@ -140,12 +142,12 @@ class Ledger:
             e, streamed = trader.event, trader.declared.access != "rounds"
             if not self._adds_up(e) or e.group != line.event.group or streamed:
                 raise ValueError(
-                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group, queried "
-                    "one by one and seen by everybody, can trade their shares."
+                    f"The budget of `{name}` cannot move to `{e.name}`: only Gaussian releases of one group that are "
+                    "queried one by one, without sampling, can trade their shares."
                 )
         count = sum(len(other.ahead) for other in others) - (name in to)
         if not line.ahead or not count:
-            raise OverspentError(f"There is no release of `{name}` left to skip, or none of {list(to)} to come.")
+            raise OverspentError(f"`{name}` has no release left to skip, or {list(to)} have none to come.")
         gain = line.ahead.pop(0) ** 2 / count
         line.skipped += 1
         for other in others:
@@ -156,8 +158,8 @@ class Ledger:
 
         **Formal guarantee.** What was lost stays counted, at its full cost. The total of mu^2 stays what it was
         calibrated to: the shares ahead of the same pool shrink by one factor, so this is a privacy filter like `skip`.
-        When a release was lost does not depend on anybody's data beyond earlier releases. Refused where there is
-        nothing to share: no release ahead, or noise other than unsampled Gaussian noise.
+        Whether a release was lost does not depend on data beyond earlier releases. Refused if there is nothing to
+        share: no release ahead, or noise other than unsampled Gaussian noise.
         """
         line, pool = self._line(name), self.pool(name)
         lines = [other for other in self._lines.values() if self.pool(other.event.name) == pool]
@@ -172,14 +174,14 @@ class Ledger:
             other.ahead[:] = [mu * shrink for mu in other.ahead]
 
     def pool(self, name: str) -> str:
-        """The pot that a release is paid from: Gaussian releases of one group share one, others have their own."""
+        """The pool that pays for a release: Gaussian releases of one group share one, others have their own."""
         event = self._line(name).event
         if not self._adds_up(event):
             return f"release {name}"
         return _GAUSSIAN if event.group is None else f"{_GAUSSIAN} of group {event.group}"
 
     def charge(self, name: str, parameter: float) -> float:
-        """What one release takes from its pool: mu^2 of Gaussian noise; otherwise it is one of so many releases."""
+        """The charge of one release to its pool: mu^2 for Gaussian noise, otherwise 1 of the declared number."""
         return parameter**2 if self._adds_up(self._line(name).event) else 1.0
 
     @staticmethod
@@ -188,7 +190,7 @@ class Ledger:
         return event.mechanism == "gaussian" and event.sampling == 1
 
     def limits(self) -> dict[str, float]:
-        """What all declared releases take from each pool: the hard budget. Fixed, whatever is skipped or burnt."""
+        """The charge of all declared releases to each pool: the hard budget. Skipping and burning do not change it."""
         limits: dict[str, float] = {}
         for name, line in self._lines.items():
             pool = self.pool(name)
@@ -197,17 +199,17 @@ class Ledger:
         return limits
 
     def record(self, name: str, sensitivity: float, scale: float) -> None:
-        """Writes down the public distribution of a release: the sensitivity it was calibrated for and its noise
-        scale.
+        """Records the noise of a release: the sensitivity that it was calibrated for, and its scale. Both are
+        public.
         """
         self._line(name).noise[(float(sensitivity), float(scale))] += 1
 
     def reconcile(self, name: str, count: int, calibration: tuple[float, float] | None) -> None:
-        """Writes down what a stream or a compiled loop has made so far: how many releases, and their noise
-        distribution.
+        """Records what a stream or a compiled loop has made so far. A later call replaces the record.
 
-        `calibration` is the sensitivity and the scale of the noise that was drawn, `None` for randomised response.
-        Called again it replaces what it wrote before. More releases than declared are an error.
+        Arguments:
+            count: the number of releases. More releases than declared are an error.
+            calibration: the sensitivity and the scale of the noise that was drawn; `None` for randomised response.
         """
         line = self._line(name)
         if count > line.declared.times:
@@ -221,7 +223,7 @@ class Ledger:
             line.noise[(float(calibration[0]), float(calibration[1]))] = min(count, line.event.times)
 
     def events(self) -> tuple[Event, ...]:
-        """What is certified: every declared release, spent or not, with the parameter it has after trades."""
+        """What the certificate covers: every declared release, made or not, with its parameter after trades."""
         events = []
         for line in self._lines.values():
             for parameter, times in Counter(line.spent + line.ahead).items():
@@ -249,7 +251,7 @@ class Ledger:
     def _line(self, name: str) -> _Line:
         if name not in self._lines:
             raise OverspentError(
-                f"Release `{name}` was not declared; declared are {sorted(self._lines)}. Nothing was released. Add it "
-                "to the learner's `declare`."
+                f"Release `{name}` was not declared; the declared releases are {sorted(self._lines)}. Nothing was "
+                "released. Add it to the learner's `declare`."
             )
         return self._lines[name]

@@ -1,18 +1,21 @@
-"""Privacy losses of mixed releases, discretised so that they never report too little."""
+"""Distributions of the privacy loss of mixed releases, discretised so that they never report too little."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from privrl.contracts.statistic import Adjacency
 from privrl.privacy.accounting.events import Event
 
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-def loss_distribution(events: Sequence[Event], adjacency: Adjacency) -> tuple[Any, float]:
+
+def loss_distribution(events: Sequence[Event], adjacency: Adjacency) -> "tuple[PrivacyLossDistribution, float]":
     """The distribution of the total privacy loss, and a bound on the rounding errors of its convolutions.
 
     Every loss is spread over a grid in the pessimistic way ("connect the dots"): it inflates the variance of each loss
@@ -29,13 +32,13 @@ def loss_distribution(events: Sequence[Event], adjacency: Adjacency) -> tuple[An
     spread = math.sqrt(sum(times * _size(event) ** 2 for event, times in alike.items()))
     interval = spread * max(3e-3 / math.sqrt(count), 4e-5)
     for event in alike:
-        if event.sampling < 1:  # these are built point by point, so at most some ten thousand points each
+        if event.sampling < 1:  # these are built point by point, so they get at most some ten thousand points each
             interval = max(interval, _reach(event) / 2e4)
     atoms = [(times, event.parameter) for event, times in alike.items() if event.mechanism != "gaussian"]
     if atoms and (atom := max(atoms)[1]) > interval:  # losses of exactly +-epsilon lose nothing if they are on the grid
         interval = atom / math.ceil(atom / interval)
 
-    total: Any = None
+    total: "PrivacyLossDistribution | None" = None
     for event, times in alike.items():
         losses = _power(_loss(event, interval, adjacency), times)
         total = losses if total is None else total.compose(losses)
@@ -44,10 +47,10 @@ def loss_distribution(events: Sequence[Event], adjacency: Adjacency) -> tuple[An
     return total, 1e-13 * len(alike)
 
 
-def _power(losses: Any, times: int) -> Any:
-    """`losses` composed with itself, a hundred at a time.
+def _power(losses: "PrivacyLossDistribution", times: int) -> "PrivacyLossDistribution":
+    """`losses` composed with itself `times` times, a hundred at a time.
 
-    In one go, `dp_accounting` would take the `times`-th power of a Fourier transform, off by 1e-16 `times` and over a
+    At once, `dp_accounting` would take the `times`-th power of a Fourier transform, off by 1e-16 `times` and over a
     needlessly long range.
     """
     block = 100
@@ -68,7 +71,7 @@ def _reach(event: Event) -> float:
     return float(np.logaddexp(math.log1p(-event.sampling), math.log(event.sampling) + exponent))
 
 
-def _loss(event: Event, interval: float, adjacency: Adjacency) -> Any:
+def _loss(event: Event, interval: float, adjacency: Adjacency) -> "PrivacyLossDistribution":
     """The privacy loss of one event.
 
     For Laplace noise on a vector the one-dimensional pair at the full L1 distance is the worst: the density is
@@ -96,7 +99,7 @@ def _loss(event: Event, interval: float, adjacency: Adjacency) -> Any:
     return pld.PrivacyLossDistribution.create_from_rounded_probability(masses, 0.0, interval)
 
 
-def _sampled_gaussian(mu: float, sampling: float, interval: float, adjacency: Adjacency) -> Any:
+def _sampled_gaussian(mu: float, sampling: float, interval: float, adjacency: Adjacency) -> "PrivacyLossDistribution":
     """The privacy loss of a Gaussian release of a sum over a Poisson sample, noise of standard deviation 1.
 
     **Formal guarantee.** A term has norm at most C; who is not drawn (probability 1 - q) adds zero. Conditionally on
@@ -131,4 +134,5 @@ def _sampled_gaussian(mu: float, sampling: float, interval: float, adjacency: Ad
 
 
 def gaussian_norm(events: Sequence[Event]) -> float:
+    """The mu of Gaussian releases together."""
     return math.sqrt(sum(event.times * event.parameter**2 for event in events))

@@ -1,28 +1,26 @@
-"""A privatizer's settings as plain JSON, and the privatizer that has them: for certificates that can be derived again.
+"""Writes a privatizer's settings as plain JSON, and rebuilds the privatizer, so that certificates can be checked.
 
-A privatizer that carries a function (the noise of a paper) is written down with the function's name and arguments;
-whoever rebuilds it says which functions it may use.
+A privatizer with a function (the noise of a paper) is written with the function's name and arguments. The caller who
+rebuilds it lists the functions that it may use.
 """
 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any
 
+from privrl.contracts.untrusted import Json
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate
-from privrl.privacy.trust.published import Published
+from privrl.privacy.trust.published import Published, PublishedNoise
 from privrl.privacy.trust.shuffled import Shuffled
 
-_OWN: dict[str, type[Any]] = {
-    f"privrl.{cls.__name__}": cls for cls in (NonPrivate, Central, Local, Shuffled, Published)
-}
+_OWN: dict[str, type] = {f"privrl.{cls.__name__}": cls for cls in (NonPrivate, Central, Local, Shuffled, Published)}
 
 
 class UnknownPrivatizerError(ValueError):
-    """The settings are those of a privatizer, or of a noise function, that privrl does not have."""
+    """The settings name a privatizer or a noise function that privrl does not have."""
 
 
-def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, Any]:
+def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, Json]:
     """The class of a privatizer and all its fields."""
     cls = type(privatizer)
     short = f"privrl.{cls.__name__}"
@@ -32,15 +30,17 @@ def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, Any]:
     return {"class": name, **{f.name: _plain(getattr(privatizer, f.name)) for f in fields(privatizer)}}  # type: ignore[arg-type]
 
 
-def privatizer_of(settings: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]]) -> AbstractPrivatizer:
-    """The privatizer with these settings. `functions` are those that its settings may name."""
+def privatizer_of(settings: Mapping[str, Json], functions: Mapping[str, PublishedNoise]) -> AbstractPrivatizer:
+    """Rebuilds the privatizer with these settings, which may name only the given `functions`."""
     name = str(settings["class"])
     if name not in _OWN:
         raise UnknownPrivatizerError(f"`{name}` is not one of privrl's own privatizers.")
     cls = _OWN[name]
     given = {key: value for key, value in settings.items() if key != "class"}
     if set(given) != {f.name for f in fields(cls)}:
-        raise ValueError(f"The recorded settings of `{name}` are {sorted(given)}, which are not those it has.")
+        raise ValueError(
+            f"The recorded settings of `{name}` are {sorted(given)}; it has {sorted(f.name for f in fields(cls))}."
+        )
     fixed = {f.name for f in fields(cls) if not f.init}
     privatizer = cls(**{key: _value(value, functions) for key, value in given.items() if key not in fixed})
     for key in fixed:
@@ -49,12 +49,12 @@ def privatizer_of(settings: Mapping[str, Any], functions: Mapping[str, Callable[
     return privatizer
 
 
-def function_name(function: Callable[..., Any]) -> str:
-    """Under which name settings know a function."""
+def function_name(function: Callable[..., object]) -> str:
+    """The name of a function in settings."""
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Json) -> Json:
     if isinstance(value, functools.partial):
         return {"function": function_name(value.func), "arguments": {k: _plain(v) for k, v in value.keywords.items()}}
     if callable(value):
@@ -64,7 +64,7 @@ def _plain(value: Any) -> Any:
     return float(value)
 
 
-def _value(content: Any, functions: Mapping[str, Callable[..., Any]]) -> Any:
+def _value(content: Json, functions: Mapping[str, PublishedNoise]) -> Json:
     if not isinstance(content, Mapping):
         return content
     name = str(content["function"])

@@ -1,8 +1,8 @@
-"""What a shuffler adds: reports that are locally private with a large epsilon hide in the crowd of their batch.
+"""Privacy amplification by shuffling: locally private reports with a large epsilon hide each other in their batch.
 
-A batch of n people answers n queries (which may depend on earlier answers). A shuffler hands the queries out by a
-secret uniformly random permutation, and passes on the answers with no word of who gave them. Each answer is
-epsilon_0-locally private, w = e^epsilon_0. Nobody but the shuffler is trusted; without it, epsilon_0 still holds.
+A batch of n people answers n queries (which may depend on earlier answers). A shuffler assigns the queries by a secret
+uniformly random permutation, and passes on the answers without the names of the people. Each answer is
+epsilon_0-locally private, w = e^epsilon_0. Only the shuffler is trusted; without it, epsilon_0 still holds.
 
 **Formal guarantee.** For one person's two records, all that leaves the shuffler is (epsilon, delta)-differentially
 private with delta = sup_E P(E) - e^epsilon Q(E), where P and Q are the distributions of
@@ -14,17 +14,18 @@ private with delta = sup_E P(E) - e^epsilon Q(E), where P and Q are the distribu
 query i given the earlier answers. By local privacy Q_i0 = (w R_i(x0) - R_i(x1))/(w - 1) and Q_i1, the same with x0
 and x1 exchanged, are probability distributions, and R_i(x0) = (w Q_i0 + Q_i1)/(w + 1), R_i(x1) = (Q_i0 + w Q_i1)/(w +
 1), Q_i0 + Q_i1 = R_i(x0) + R_i(x1). For any record x, R_i(x) >= R_i(xb)/w, hence R_i(x) = (Q_i0 + Q_i1)/(2w) + (1 -
-1/w) L_i(x) for a distribution L_i(x). So draw a label first: everybody else gets 0 or 1 with probability 1/(2w) each,
-or "own"; the person in question gets b with probability w/(w + 1), else 1 - b, when their record is xb. Then whoever
-has query i answers by Q_i0, Q_i1 or L_i(own record). The person is never labelled "own", others' labels do not
-depend on who they are, and the permutation is uniform: so given how many 0s and 1s there are, which query has which
-label, and which of the others answer the queries labelled "own", is uniform whatever b. All answers are thus a random
-function of the two numbers that does not depend on b, and the numbers have the distributions P and Q. ∎
+1/w) L_i(x) for a distribution L_i(x). So draw a label first: each other person gets 0 or 1 with probability 1/(2w)
+each, or "own"; the person in question gets b with probability w/(w + 1), else 1 - b, when their record is xb. Then the
+person who has query i answers by Q_i0, Q_i1 or L_i(own record). The person in question is never labelled "own", the
+labels of the others do not depend on who they are, and the permutation is uniform: so given the numbers of 0s and 1s,
+which query has which label, and which of the others answer the queries labelled "own", is uniform for both b. All
+answers are thus a random function of the two numbers that does not depend on b, and the numbers have the distributions
+P and Q. ∎
 
 Given C = c the first number is A + D with A ~ Binomial(c, 1/2), and P(x)/Q(x) rises with x, so the best E is a
 half-line and delta is a sum of binomial tails over c; exchanging the numbers exchanges P and Q, so the order does not
-matter. More people only add independent labels: delta falls in n. Batches hold different people, and a batch is settled
-before the next one sees what came of it, so the smallest batch bounds them all.
+matter. More people only add independent labels: delta falls in n. Batches hold different people, and a batch is
+complete before the next one sees its output, so the smallest batch bounds all of them.
 """
 
 import functools
@@ -32,7 +33,7 @@ import math
 
 from privrl.privacy.accounting.gdp import bisect, check
 
-_MOST = 2**26  # people of a batch that count: more of them only lower delta, and its sum would have too many terms
+_MAX_PEOPLE = 2**26  # of a batch that count: more only lower delta, and its sum would have too many terms
 _SLACK = 1e-13  # rounding of the sums below, which have fewer than 10^5 terms of relative error 1e-14 or less
 
 
@@ -42,7 +43,7 @@ def shuffled_delta(local_epsilon: float, num_users: int, epsilon: float) -> floa
     check(epsilon >= 0, f"`epsilon` is {epsilon}; it must be a number of at least 0.")
     if epsilon >= local_epsilon:
         return 0.0
-    return _delta(float(local_epsilon), min(num_users, _MOST), float(epsilon))
+    return _delta(float(local_epsilon), min(num_users, _MAX_PEOPLE), float(epsilon))
 
 
 @functools.lru_cache(maxsize=4096)
@@ -65,7 +66,10 @@ def _delta(local_epsilon: float, num_users: int, epsilon: float) -> float:
 def shuffled_epsilon(local_epsilon: float, num_users: int, delta: float) -> float:
     """The epsilon at `delta` of `num_users` shuffled reports: an upper bound, never above `local_epsilon`.
 
-    **Example.** A thousand people with `local_epsilon` = 2 together have less than 0.6 at `delta` = 1e-6.
+    A thousand people with `local_epsilon` 2 are protected by less than a third of it:
+
+    >>> shuffled_epsilon(2.0, 1000, 1e-6) < 0.6
+    True
     """
     _checked(local_epsilon, num_users)
     check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1).")
@@ -77,15 +81,15 @@ def shuffled_epsilon(local_epsilon: float, num_users: int, delta: float) -> floa
 def local_epsilon_for(epsilon: float, delta: float, num_users: int) -> float:
     """The largest local epsilon for which batches of at least `num_users` reports are (epsilon, delta)-private.
 
-    It is `epsilon` itself where the batch is too small to help.
+    It is `epsilon` itself if the batch is too small to help.
     """
     check(0 < epsilon < math.inf, f"`epsilon` is {epsilon}; it must be a finite number above 0.")
     check(0 < delta < 1, f"`delta` is {delta}; it must lie in (0, 1).")
     _checked(epsilon, num_users)
-    high = epsilon + math.log(num_users + 1)  # with 1/w < 1/n of a clone each, nobody hides
+    high = epsilon + math.log(num_users + 1)  # at 1/w < 1/n, less than one other person is expected to hide the answer
     return bisect(lambda local: shuffled_delta(local, num_users, epsilon) <= delta, epsilon, high, 1e-9)[0]
 
 
 def _checked(local_epsilon: float, num_users: int) -> None:
     check(local_epsilon > 0, f"`local_epsilon` is {local_epsilon}; it must be positive.")
-    check(num_users >= 1, f"`num_users` is {num_users}; a batch has at least one person.")
+    check(num_users >= 1, f"`num_users` is {num_users}; it must be at least 1.")

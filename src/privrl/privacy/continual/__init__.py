@@ -1,1 +1,1 @@
-"""Running sums, released again and again."""
+"""Continual release: mechanisms that release running sums at public times."""

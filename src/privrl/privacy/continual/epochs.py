@@ -1,9 +1,9 @@
-"""Running sums without an end: one epoch of releases after another, each with a mechanism of its own.
+"""Running sums without an end: one epoch of releases after another, each with its own mechanism.
 
 Epoch e has n_e leaves and a continual mechanism A_e = B_e E_e for them, brought to largest column norm 1. A release in
 epoch e is the last noisy sum of every finished epoch plus this epoch's own noisy running sum. As a matrix the encoder
 is block diagonal, so a leaf is in the columns of one epoch alone: however many epochs follow, they cost the people of
-this one nothing (parallel composition). Its price are the noises of finished epochs, which add up.
+this one nothing (parallel composition). The price is that the noise of finished epochs adds up.
 
 With `forget` = f < 1 everything older is multiplied by f, sums and noise alike, when a new epoch begins: the release is
 a sum in which leaves of k epochs ago weigh f^k. That is post-processing of the same noisy encodings, and costs nothing.
@@ -12,17 +12,18 @@ f = 0 starts again with every epoch.
 **Formal guarantee.** Let s_p(k) be at least how far k participations of one person in an epoch of kind p move its
 encoding, for terms of norm 1. Encodings of different epochs are different coordinates, so m participations move all of
 them by at most sqrt(max sum_e s_e(m_e)^2) over all ways m_1 + m_2 + ... <= m to spread them, which is what
-`sensitivity` computes, by dynamic programming. It is attained where the s_p are and no distance keeps a person's
-participations apart. For m = 1 it is 1, whatever the epochs.
+`sensitivity` computes, by dynamic programming. It is attained if the s_p are and no distance separates a person's
+participations. For m = 1 it is 1 for all epochs.
 
-A distance d also holds from one epoch to the next, which that bound does not ask for. So where there is one, the
-smaller of it and of a second bound is taken. Let G be the Gram matrix of a part's columns and H[i, j], i <= j, the
-largest |G[i', j']| with i' >= i and j' - i' >= j - i. If a person's first block in an epoch is i, then block number a
-there is i + a d or later, and blocks a < b are (b - a) d apart or further. So k of them move the encoding by at most
+A distance d also holds from one epoch to the next, which that bound does not use. So if there is a distance, the
+smaller of that bound and of a second bound is taken. Let G be the Gram matrix of a part's columns and H[i, j], i <= j,
+the largest |G[i', j']| with i' >= i and j' - i' >= j - i. If a person's first block in an epoch is i, then block number
+a there is i + a d or later, and blocks a < b are (b - a) d apart or further. So k of them move the encoding by at most
 W(i, k), W(i, k)^2 = sum_ab H[i + a d, i + b d], and the last is i + (k-1) d or later. Hence no pattern beats those that
-take the earliest blocks from some i on in every epoch, over which `_spread` maximises the sum of W(i_e, k_e)^2. Where
+take the earliest blocks from some i on in every epoch, over which `_spread` maximises the sum of W(i_e, k_e)^2. If
 inner products of columns grow neither with their distance nor later in the epoch, H = |G|; such patterns exist, so for
-G >= 0 the bound is attained. It is exact for the square root, cut off or not, and for `Fresh`; for trees it is a bound.
+G >= 0 the bound is attained. It is exact for the square root, truncated or not, and for `Fresh`; for trees it is a
+bound.
 """
 
 import functools
@@ -39,7 +40,7 @@ from privrl.privacy.continual.participation import Participation
 
 
 class Epochs(AbstractContinual):
-    """Finite mechanisms in a row. The state is that of the epoch at hand and two arrays more.
+    """Finite mechanisms, one after another. The state is that of the current epoch and two more arrays.
 
     Arguments:
         parts: the mechanisms, one for each different length.
@@ -53,11 +54,13 @@ class Epochs(AbstractContinual):
 
     def __check_init__(self) -> None:
         if not 0.0 <= self.forget <= 1.0:
-            raise ValueError(f"`forget` is {self.forget}; the weight that older people keep lies in [0, 1].")
+            raise ValueError(f"`forget` is {self.forget}; it must lie in [0, 1].")
 
     @classmethod
-    def of(cls, kind: Callable[[int], AbstractContinual], lengths: Iterable[int], forget: float = 1.0) -> "Epochs":
-        """Epochs of so many leaves each, with a mechanism of this kind in all of them."""
+    def from_lengths(
+        cls, kind: Callable[[int], AbstractContinual], lengths: Iterable[int], forget: float = 1.0
+    ) -> "Epochs":
+        """Epochs with `lengths` leaves each, and a mechanism of this kind in all of them."""
         lengths = list(lengths)
         different = sorted(set(lengths))
         return cls(tuple(map(kind, different)), tuple(map(different.index, lengths)), forget)
@@ -89,7 +92,7 @@ class Epochs(AbstractContinual):
         age = epoch[:, None] - epoch
         return np.tril(np.power(self.forget, np.maximum(age, 0.0)))
 
-    def carried(self, running: Float[Array, "..."], t: int | Int[Array, ""]) -> Float[Array, "..."]:
+    def carry(self, running: Float[Array, "..."], t: int | Int[Array, ""]) -> Float[Array, "..."]:
         if self.forget == 1.0:
             return running
         return jnp.where(jnp.asarray(self._calendar.begins)[t], self.forget, 1.0) * running
@@ -146,7 +149,7 @@ class Epochs(AbstractContinual):
 
 def _earliest(encoder: Float64[np.ndarray, "rows n"], participation: Participation) -> Float64[np.ndarray, "n times"]:
     """W(i, k)^2: an upper bound on how far k blocks of one epoch move its encoding, the first of them i or later; -inf
-    where there are not so many blocks."""
+    if there are fewer blocks."""
     m, distance = participation.times, participation.distance
     n = encoder.shape[1]
     size = np.abs(encoder.T @ encoder)

@@ -1,4 +1,4 @@
-"""Running sums, released at public times, with noise that grows slowly.
+"""Continual mechanisms: release running sums at public times, with noise that grows slowly.
 
 The sum of the first t+1 leaves is released as `prefix_t + scale * noise_t`, t = 0, ..., steps-1. A leaf is one person,
 or better one block of people between two public times; a person is in one leaf only. The classes here make the
@@ -34,7 +34,7 @@ class AbstractContinual(eqx.Module):
 
     def __check_init__(self) -> None:
         if self.steps < 1:
-            raise ValueError(f"`steps` is {self.steps}; release at least one prefix sum.")
+            raise ValueError(f"`steps` is {self.steps}; it must be at least 1.")
 
     @property
     @abc.abstractmethod
@@ -49,13 +49,13 @@ class AbstractContinual(eqx.Module):
         """A: the weight of every leaf in every release; 1 for all leaves so far."""
         return np.tril(np.ones((self.steps, self.steps)))
 
-    def carried(self, running: Float[Array, "..."], t: int | Int[Array, ""]) -> Float[Array, "..."]:
-        """What is left of the running sum when leaf t comes: all of it, where nothing is forgotten."""
+    def carry(self, running: Float[Array, "..."], t: int | Int[Array, ""]) -> Float[Array, "..."]:
+        """The part of the running sum that is kept when leaf t arrives: all of it, unless the mechanism forgets."""
         del t
         return running
 
     def sensitivity(self, participation: Participation) -> float:
-        """At least how far a person of several leaves moves E x, for terms of norm 1 (see `participation.py`)."""
+        """An upper bound on how far a person in several leaves moves E x, for terms of norm 1 (`participation.py`)."""
         encoder = self.encoder()
         return largest(encoder.T @ encoder, participation)
 
@@ -152,7 +152,7 @@ class Honaker(AbstractTree):
     noise whose variance s_i^2 = v_i^2 + (1 - v_i)^2 s_{i-1}^2 is known. One normal draw of that scale has the same
     distribution.
 
-    `factor` is that of all noisy intervals; what is released tells less, so the guarantee has slack.
+    `factor` is that of all noisy intervals. The releases reveal less, so the guarantee has slack.
     """
 
     def step(
@@ -177,11 +177,14 @@ def check_blocks(number: int, total: int) -> None:
 def geometric_schedule(total: int, ratio: float, first: int = 1) -> Int64[np.ndarray, " blocks"]:
     """Public times at which blocks end: `first`, then each at most `ratio` times the last (or one more), then `total`.
 
-    About log(total)/log(ratio) blocks, so as few leaves: this costs nothing in privacy, since times do not depend on
-    anybody's data.
+    There are about log(total)/log(ratio) blocks, and as many leaves. This costs no privacy, because the times do not
+    depend on data.
+
+    >>> geometric_schedule(100, 2.0).tolist()
+    [1, 2, 4, 8, 16, 32, 64, 100]
     """
     if not ratio > 1.0:
-        raise ValueError(f"`ratio` is {ratio}; blocks that grow need a ratio above 1. Use `every` for equal blocks.")
+        raise ValueError(f"`ratio` is {ratio}; it must be above 1. Use `every` for equal blocks.")
     if not 1 <= first <= total:
         raise ValueError(f"`first` is {first} and `total` is {total}; use 1 <= `first` <= `total`.")
     ends = [first]
@@ -192,7 +195,11 @@ def geometric_schedule(total: int, ratio: float, first: int = 1) -> Int64[np.nda
 
 
 def every(total: int, size: int) -> Int64[np.ndarray, " blocks"]:
-    """Public times at which blocks of `size` end; the last block may be shorter."""
+    """Public times at which blocks of `size` end; the last block may be shorter.
+
+    >>> every(10, 4).tolist()
+    [4, 8, 10]
+    """
     if total < 1 or size < 1:
         raise ValueError(f"`total` is {total} and `size` is {size}; both must be at least 1.")
     check_blocks(-(-total // size), total)

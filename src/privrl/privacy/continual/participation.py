@@ -1,15 +1,15 @@
-"""How far one person can move a sequence of running sums when they may come back.
+"""How far one person can move a sequence of running sums if they may return.
 
 A person's terms x_1, ..., x_m, each of L2 norm at most D, go into blocks b_1 <= ... <= b_m of their choice, at least
 `distance` blocks apart (0: several may fall into one block). With encoder E (the releases are B (E x + scale z)) they
 move E x by sum_i E[:, b_i] (x) x_i, whose squared norm is sum_ij G[b_i, b_j] <x_i, x_j> with the Gram matrix
-G = E^T E, at most D^2 sum_ij |G[b_i, b_j]|; equal terms attain it where G >= 0.
+G = E^T E, at most D^2 sum_ij |G[b_i, b_j]|; equal terms attain it if G >= 0.
 
 **Formal guarantee.** `largest` is at least the square root of the largest sum_ij |G[b_i, b_j]| over all patterns, so
-adding or removing a person, whenever and however often they come, moves E x by at most D times it. Two persons in each
-other's place, with patterns and terms of their own, are at most twice that apart (triangle inequality), and at most
-sqrt 2 times where G >= 0 and any two terms of any two people have inner product at least 0: then those of their images
-have, too.
+adding or removing a person, for every pattern, moves E x by at most D times it. Replacing one person by another, with
+patterns and terms of their own, moves E x by at most twice that (triangle inequality), and by at most sqrt 2 times that
+if G >= 0 and any two terms of any two people have inner product at least 0: then the images have such inner products,
+too.
 """
 
 import math
@@ -18,16 +18,16 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-_MAX_TIMES = 2**20  # one person, and blocks times the number of times, so that patterns are bounded in seconds
+_MAX_TIMES = 2**20  # largest `times`, and largest product of blocks and `times`, so that `largest` takes seconds
 
 
 @dataclass(frozen=True)
 class Participation:
-    """How often one person may take part, and how many blocks lie at least between two times.
+    """How often one person may take part, and the least distance between two of their blocks.
 
     Attributes:
         times: m, the largest number of terms of one person that count.
-        distance: from one of a person's blocks to the next; 0 where nothing is known, so that all may fall into one.
+        distance: from one of a person's blocks to the next; 0 if nothing is known, so that all may be the same block.
     """
 
     times: int = 1
@@ -35,11 +35,11 @@ class Participation:
 
     def __post_init__(self) -> None:
         if self.times < 1:
-            raise ValueError(f"`times` is {self.times}; a person takes part at least once.")
+            raise ValueError(f"`times` is {self.times}; it must be at least 1.")
         if self.times > _MAX_TIMES:
-            raise ValueError(f"`times` is {self.times:,}; one person takes part at most {_MAX_TIMES:,} times.")
+            raise ValueError(f"`times` is {self.times:,}; it must be at most {_MAX_TIMES:,}.")
         if self.distance < 0:
-            raise ValueError(f"`distance` is {self.distance}; it is a number of blocks, at least 0.")
+            raise ValueError(f"`distance` is {self.distance}; it must be at least 0.")
 
     def earliest(self, steps: int) -> tuple[int, ...]:
         """The pattern 0, distance, 2 distance, ... as far as there are blocks."""
@@ -47,28 +47,28 @@ class Participation:
 
 
 ONCE = Participation()
-"""Everybody takes part once."""
+"""Each person takes part once."""
 
 
-def summed(gram: Float64[np.ndarray, "steps steps"], pattern: tuple[int, ...]) -> float:
+def pattern_norm(gram: Float64[np.ndarray, "steps steps"], pattern: tuple[int, ...]) -> float:
     """sqrt(sum_ij |G[b_i, b_j]|) of one pattern of blocks."""
     return float(np.sqrt(np.abs(gram[np.ix_(pattern, pattern)]).sum()))
 
 
 def largest(gram: Float64[np.ndarray, "steps steps"], participation: Participation) -> float:
-    """An upper bound on `summed` over all patterns: exact where no two different blocks of one pattern meet.
+    """An upper bound on `pattern_norm` over all patterns: exact if no two different blocks of one pattern meet.
 
     In sum_i sum_j |G[b_i, b_j]| the inner sum is at most r(b_i), the largest over patterns that hold block b_i; and the
     sum of r over a pattern is at most its largest over all patterns. Both are additive over blocks, so `_best` finds
-    them by dynamic programming. Where |G| is diagonal for all blocks of one pattern (distance at least the band of E),
+    them by dynamic programming. If |G| is diagonal for all blocks of one pattern (distance at least the band of E),
     r(b) = G[b, b], and the bound is attained.
     """
     size, m, distance = np.abs(gram), participation.times, participation.distance
     steps = len(size)
     if steps * m > _MAX_TIMES:
         raise ValueError(
-            f"A person who takes part {m:,} times in {steps:,} blocks has too many patterns. Use fewer blocks, or "
-            "count a person less often."
+            f"Taking part {m:,} times in {steps:,} blocks has too many patterns to bound. Use fewer blocks, or a "
+            "smaller `times`."
         )
     holding = np.empty(steps)
     for b in range(steps):

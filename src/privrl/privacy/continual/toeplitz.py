@@ -1,4 +1,4 @@
-"""Correlated noise by Toeplitz factors of the matrix of prefix sums.
+"""Toeplitz mechanisms: correlated noise by Toeplitz factors of the matrix of prefix sums.
 
 Lower triangular Toeplitz matrices multiply as power series do, and the matrix A of prefix sums is that of 1/(1-x). An
 encoder with the series e(x) leaves 1/((1-x) e(x)) for the decoder. Both encoders here have coefficients that are
@@ -25,7 +25,7 @@ class AbstractToeplitz(AbstractContinual):
     @property
     @abc.abstractmethod
     def coefficients(self) -> Float64[np.ndarray, " steps"]:
-        """Those of the encoder, e_0 >= e_1 >= ... >= 0."""
+        """The coefficients of the encoder, e_0 >= e_1 >= ... >= 0."""
 
     @property
     def factor(self) -> float:
@@ -33,7 +33,7 @@ class AbstractToeplitz(AbstractContinual):
 
     @property
     def decoding(self) -> Float64[np.ndarray, " steps"]:
-        """Those of the decoder, b = 1/((1-x) e(x))."""
+        """The coefficients of the decoder, b = 1/((1-x) e(x))."""
         return _decoding(tuple(self.coefficients))
 
     def encoder(self) -> Float64[np.ndarray, "steps steps"]:
@@ -68,7 +68,7 @@ class AbstractToeplitz(AbstractContinual):
 
 
 class SquareRoot(AbstractToeplitz):
-    """The square root of the prefix sums on both sides; the best of these for people who come once, and the default.
+    """The square root of the prefix sums on both sides. The best one for people who take part once, and the default.
 
     e_0 = 1, e_j = e_{j-1} (2j-1)/(2j), those of (1-x)^{-1/2}; the decoder is the encoder.
     """
@@ -85,10 +85,10 @@ class SquareRoot(AbstractToeplitz):
 
 
 class Banded(AbstractToeplitz):
-    """The square root, cut off after `band` coefficients: blocks that many or more apart do not meet.
+    """The square root, truncated after `band` coefficients: blocks that are `band` or more apart do not meet.
 
-    For people who come back after `distance` blocks or more, `band = distance` costs sqrt(times) instead of up to
-    `times`, at little more noise in each release.
+    For people who return after `distance` blocks or more, `band = distance` costs sqrt(times) instead of up to `times`,
+    for little more noise in each release.
     """
 
     steps: int = eqx.field(static=True)
@@ -96,7 +96,7 @@ class Banded(AbstractToeplitz):
 
     def __check_init__(self) -> None:
         if not 1 <= self.band <= self.steps:
-            raise ValueError(f"`band` is {self.band}; it is a number of coefficients, 1 to `steps` = {self.steps}.")
+            raise ValueError(f"`band` is {self.band}; it must lie between 1 and `steps` = {self.steps}.")
 
     @property
     def coefficients(self) -> Float64[np.ndarray, " steps"]:
@@ -104,14 +104,14 @@ class Banded(AbstractToeplitz):
 
 
 def mean_error(scheme: AbstractToeplitz, participation: Participation) -> float:
-    """The root mean squared error of the releases at D = mu = 1, for people who come so often."""
+    """The root mean squared error of the releases at D = mu = 1, for this participation."""
     return scheme.sensitivity(participation) * math.sqrt(float(np.cumsum(scheme.decoding**2).mean()))
 
 
 @functools.lru_cache(maxsize=64)
 def best_band(steps: int, participation: Participation) -> Banded:
-    """The banded square root with the smallest mean squared error for people who come so often, of all bands (of some
-    200, evenly spread in the logarithm, where there are more)."""
+    """The banded square root with the smallest mean squared error for this participation, among all bands (if there are
+    more than 300, among some 200 that are evenly spaced in the logarithm)."""
     tried = (
         np.unique(np.rint(np.geomspace(1, steps, min(steps, 300))).astype(int)) if steps > 300 else range(1, steps + 1)
     )
@@ -120,7 +120,7 @@ def best_band(steps: int, participation: Participation) -> Banded:
 
 
 def root_for(steps: int, participation: Participation) -> AbstractToeplitz:
-    """The square root, cut off where that makes less noise: only for people who keep a distance."""
+    """The square root, truncated if that makes less noise, which requires a distance between participations."""
     if participation.times == 1 or participation.distance == 0:
         return SquareRoot(steps)
     best = best_band(steps, participation)
@@ -137,7 +137,7 @@ def error_floor(steps: int, participation: Participation) -> float:
     """
     apart = max(participation.distance, 1)
     if participation.times * apart != steps:
-        raise ValueError(f"The bound is for `times` x `distance` = `steps`, not {participation} of {steps}.")
+        raise ValueError(f"The bound requires `times` x `distance` = `steps`; got {participation} and {steps}.")
     return float(np.linalg.norm(np.tril(np.ones((steps, steps))), "nuc") / np.sqrt(steps * apart))
 
 

@@ -1,1 +1,1 @@
-"""Functions, released once and queried any number of times."""
+"""Functions that are released once and queried any number of times."""

@@ -2,9 +2,9 @@
 
 The kernel of `released.py` belongs to one dimension. Here a function of x in [0, 1]^p is its weights theta, so
 releasing theta with noise releases the function, exactly, for any number of queries anywhere: the noise is the
-process xi . phi(x) with xi white. That noise lives in the span of the features and nowhere else. A function that leaves
-the span has a residual that no noise covers: adding noise to *answers* would publish the residual as it is. So weights
-are released, never values.
+process xi . phi(x) with xi white. That noise lies in the span of the features. A function outside of the span has a
+residual that the noise does not cover: adding noise to *answers* would publish the residual as it is. So weights are
+released, never values.
 """
 
 import os
@@ -21,15 +21,15 @@ Features = Callable[[Float[Array, " p"]], Float[Array, " d"]]
 
 
 class ReleasedLinearFunction(eqx.Module):
-    """Noisy combinations of public features, to be queried any number of times; may be handed to anybody.
+    """Noisy combinations of public features. They can be published and queried any number of times.
 
     **Formal guarantee.** Answers are a function of the released weights (post-processing), whose cost is counted once:
     mu = distance/scale, where neighbours' weights are at most `distance` apart (L2, all rows together).
 
     Attributes:
         weights: theta plus white noise, one function per row.
-        scale: of the noise.
-        features: phi, public, from one point to d numbers.
+        scale: the scale of the noise.
+        features: phi, a public function from one point to d numbers.
     """
 
     weights: Float[Array, "*m d"]
@@ -52,7 +52,7 @@ class ReleasedLinearFunction(eqx.Module):
         return jnp.tensordot(self.weights, phi, axes=(-1, -1))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the released weights to a file (NumPy's npz, without pickle). Features are code and stay with you."""
+        """Writes the released weights to a file (NumPy's npz, without pickle). Features are code and are not saved."""
         write_arrays(path, "linear function", {"weights": self.weights, "scale": self.scale})
 
     @classmethod

@@ -16,7 +16,7 @@ def mesh_points(depth: int) -> Float[Array, " n"]:
 
 
 def nearest(points: Float[Array, "*batch"], depth: int) -> Int[Array, "*batch"]:
-    """Numbers of the mesh points nearest to `points`; anything outside [0, 1] is an error."""
+    """The numbers of the mesh points nearest to `points`; raises if a point lies outside [0, 1]."""
     outside = ~((points >= 0) & (points <= 1)).all()
     points = eqx.error_if(points, outside, "`points` must lie in [0, 1]; rescale them to that interval.")
     return jnp.round(points * 2.0**depth).astype(int)
@@ -24,18 +24,18 @@ def nearest(points: Float[Array, "*batch"], depth: int) -> Int[Array, "*batch"]:
 
 @jax.jit
 def whiten(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, "*m n"]:
-    """What is new at each of n >= 2 equally spaced points: e_0 = f_0, e_i = (f_i - r f_{i-1})/sqrt(1 - r^2).
+    """The innovations at n >= 2 equally spaced points: e_0 = f_0, e_i = (f_i - r f_{i-1})/sqrt(1 - r^2).
 
-    With r = e^{-beta/(n-1)}. Of a path this is white noise; of any values, sum e_i^2 = f^T K^{-1} f.
+    Here r = e^{-beta/(n-1)}. The innovations of a path are white noise; for all values, sum e_i^2 = f^T K^{-1} f.
     """
     gap = jnp.asarray(beta, values.dtype) / (values.shape[-1] - 1)
-    # f_i - r f_{i-1} as a difference and a small multiple, so that nothing cancels
+    # f_i - r f_{i-1} as a difference and a small multiple, so that no digits cancel
     news = jnp.diff(values) - jnp.expm1(-gap) * values[..., :-1]
     return jnp.concatenate([values[..., :1], news * whitening_factor(values.shape[-1], beta)], axis=-1)
 
 
 def whitening_factor(n: int, beta: ArrayLike) -> Float[Array, ""]:
-    """1/sqrt(1 - r^2), by which the news at one of n mesh points are larger in `whiten`."""
+    """1/sqrt(1 - r^2), the factor of the differences at n mesh points in `whiten`."""
     return 1.0 / jnp.sqrt(-jnp.expm1(-2.0 * jnp.asarray(beta, float) / (n - 1)))
 
 

@@ -1,16 +1,15 @@
-"""Releasing whole functions on [0, 1]: noisy once, then queried any number of times, by anybody.
+"""Releases whole functions on [0, 1]: noise is drawn once, and then anyone may query them any number of times.
 
 On the mesh k 2^-depth a function is a vector. Whitened (`whiten`), its Euclidean norm is its norm in the space
 of the kernel exp(-beta|x-y|), so releasing the function is releasing that vector with white noise; the filter that
-makes a path of white noise (`mesh_path`) then gives function plus path. Whitening the function instead of colouring
-the noise is what lets it have exact noise, in whole numbers, and a place in a store.
+makes a path of white noise (`mesh_path`) then gives function plus path. Because the function is whitened, and not the
+noise coloured, it can have exact noise in whole numbers, and a store can keep it.
 """
 
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -37,7 +36,7 @@ def rkhs_norm(values: Float[Array, "*m n"], beta: ArrayLike) -> Float[Array, ""]
 
 
 def tent_distance(height: float, half_width: float, beta: float) -> float:
-    """Norm (kernel exp(-beta|x-y|)) of a change shaped as a tent: h (1 - |x - c|/w) where that is positive.
+    """Norm (kernel exp(-beta|x-y|)) of a change in the shape of a tent: h max(0, 1 - |x - c|/w).
 
     h sqrt(1/(beta w) + beta w/3), by Lemma 7 of wang-hegde: int f'^2 = 2 h^2/w and int f^2 = 2 h^2 w/3.
 
@@ -50,25 +49,23 @@ def tent_distance(height: float, half_width: float, beta: float) -> float:
 
 
 def best_beta(half_width: float) -> float:
-    """The kernel that sees least of tents of half-width w: beta = sqrt3/w, with norm sqrt(2/sqrt3) h = 1.075 h."""
+    """The beta with the smallest norm of tents of half-width w: beta = sqrt3/w, with norm sqrt(2/sqrt3) h = 1.075 h."""
     _positive(half_width=half_width)
     return math.sqrt(3.0) / half_width
 
 
 def depth_of(n: int) -> int:
-    """The depth of a mesh of n = 2^depth + 1 points; other numbers are refused."""
+    """The depth of a mesh of n = 2^depth + 1 points. Refuses other numbers."""
     depth = (n - 1).bit_length() - 1
     if n < 2 or n != 2**depth + 1:
-        raise ValueError(
-            f"`values` has {n} points on its last axis; a mesh has 2^depth + 1. Evaluate at `mesh_points(depth)`."
-        )
+        raise ValueError(f"`values` has {n} points on its last axis; a mesh has 2^depth + 1. Use `mesh_points(depth)`.")
     return depth
 
 
-def whitened(
+def whiten_functions(
     values: Float[Array, "*m n"], *, distance: float, beta: float, bound: float
 ) -> tuple[Float[Array, "*m n"], float, float]:
-    """Functions as a vector to be released with white noise, how far neighbours' vectors are apart, its largest entry.
+    """Whitens functions into a vector to release with white noise; also the distance of neighbours and a bound.
 
     **Formal guarantee.** If neighbours' functions are at most `distance` apart in `rkhs_norm`, their vectors as made
     here are apart by at most the second result, raised by 2^-40 of itself. *Proof.* Write r = e^{-beta/(n-1)},
@@ -81,26 +78,26 @@ def whitened(
     """
     _positive(distance=distance, beta=beta, bound=bound)
     depth_of(values.shape[-1])
-    if not bool((jnp.abs(values) <= bound).all()):  # also where one is not a number
+    if not bool((jnp.abs(values) <= bound).all()):  # also false for NaN
         raise ValueError(
-            f"A value is beyond the public `bound` {bound:g}, or not a number. Nothing was released. The bound must "
-            "hold for every function that may stand here; choose it without looking at this one."
+            f"A value is beyond the public `bound` {bound:g}, or NaN. Nothing was released. The bound must hold for "
+            "every possible function; choose it without looking at this one."
         )
     c = float(whitening_factor(values.shape[-1], beta))
     rounding = math.sqrt(values.size) * c * bound * _ROUNDING
     if not rounding < 1e-6 * distance:
         raise ValueError(
-            f"`distance` {distance:g} is too small against `bound` {bound:g} at `beta` {beta:g}: on {values.shape[-1]} "
-            "mesh points 64-bit numbers are too short for it. Use fewer points or a tighter bound."
+            f"`distance` {distance:g} is too small relative to `bound` {bound:g} at `beta` {beta:g}: 64-bit numbers "
+            f"are not precise enough on {values.shape[-1]} mesh points. Use fewer points or a tighter bound."
         )
     return whiten(values.astype(float), beta), distance + rounding, 2.0 * c * bound * (1.0 + 2.0**-40)
 
 
 class ReleasedFunction(eqx.Module):
-    """Functions on [0, 1] with noise, to be queried any number of times; may be handed to anybody.
+    """Functions on [0, 1] with noise. They can be published and queried any number of times.
 
-    Holds noisy values on the mesh k 2^-depth and public numbers only: neither the functions, nor the noise, nor a
-    key. Points are rounded to the mesh, so the same query always gets the same answer.
+    The object holds noisy values on the mesh k 2^-depth and public numbers only: neither the functions, nor the noise,
+    nor a key. Points are rounded to the mesh, so the same query always has the same answer.
 
     **Formal guarantee.** The answers to all queries are a function of the released vector (post-processing), whose
     cost is counted once: mu = distance/scale, where neighbours' functions are at most `distance` apart in `rkhs_norm`.
@@ -108,8 +105,8 @@ class ReleasedFunction(eqx.Module):
     Attributes:
         values: function plus noise on the mesh, one function per row. The noise has mean 0 and covariance
             scale^2 exp(-beta|x-y|) within a row, and rows are independent.
-        beta: of the kernel.
-        scale: of the noise.
+        beta: the parameter of the kernel.
+        scale: the scale of the noise.
     """
 
     values: Float[Array, "*m n"]
@@ -125,7 +122,7 @@ class ReleasedFunction(eqx.Module):
         depth_of(self.values.shape[-1])
 
     @classmethod
-    def of(cls, release: Release, beta: ArrayLike) -> "ReleasedFunction":
+    def from_release(cls, release: Release, beta: ArrayLike) -> "ReleasedFunction":
         """The functions in a release of their whitened values."""
         assert isinstance(release.noise, GaussianNoise)
         return cls(mesh_path(release.value, beta), beta, release.noise.scale)
@@ -145,7 +142,7 @@ class ReleasedFunction(eqx.Module):
         return self.values[..., nearest(points, self.depth)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes what was released to a file (NumPy's npz, without pickle)."""
+        """Writes the released values to a file (NumPy's npz, without pickle)."""
         write_arrays(path, "function", {"values": self.values, "beta": self.beta, "scale": self.scale})
 
     @classmethod
@@ -155,14 +152,14 @@ class ReleasedFunction(eqx.Module):
 
 
 def write_arrays(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, Array]) -> None:
-    """Writes arrays and what they are to exactly this path."""
-    content: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
+    """Writes arrays and their kind to exactly this path."""
+    content = {name: np.asarray(array) for name, array in arrays.items()}
     with open(path, "wb") as file:
-        np.savez(file, format=np.asarray(_FORMAT), kind=np.asarray(kind), **content)
+        np.savez(file, format=np.asarray(_FORMAT), kind=np.asarray(kind), **content)  # type: ignore[arg-type]
 
 
 def read_arrays(path: str | os.PathLike[str], kind: str, names: tuple[str, ...]) -> dict[str, Array]:
-    """Reads what `write_arrays` wrote; another kind, another format, or numbers that are none are refused."""
+    """Reads what `write_arrays` wrote. Refuses another kind or format, and numbers that are not finite."""
     what = f"`{os.fspath(path)}` is not a released {kind}"
     try:
         content = read_npz(read_bytes(Path(path)), what)

@@ -1,9 +1,9 @@
-"""Batches for compiled programs: one public size, to which a batch is filled up; what was filled in is dropped.
+"""Batches for compiled programs. All have one public size: a shorter batch is padded, and the padding is dropped.
 
-**Formal guarantee.** A row is computed by the same program whoever else is in its batch and however many they are. With
-several sizes it would not be: a compiled program for another number of rows may give other last bits (matrix products
-do), and then one person's coming could move the whole numbers of others. That a program treats all places of a batch
-of this size alike is tested, for like machines.
+**Formal guarantee.** A row is computed by the same program, whichever and however many other rows are in its batch.
+With several sizes it would not be: a compiled program for another number of rows may give other last bits (matrix
+products do), and then the arrival of one person could move the whole numbers of others. The tests check, for machines
+that are alike, that a program treats all places of a batch of this size alike.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Int
 
-BATCH = 64  # how many rows are computed at once; a multiple of what compiled code takes in one instruction
+BATCH = 64  # rows computed at once; a multiple of the width of vector instructions
 
 
 def batches(number: int) -> Iterator[tuple[Int[np.ndarray, " size"], int]]:
-    """Which rows of `number` are computed at once, filled up with the last of them, and how many of the results count.
+    """Yields the rows of each batch, padded with the last row, and the number of results that count.
 
     For functions that treat every row on its own.
     """

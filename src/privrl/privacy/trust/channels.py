@@ -1,30 +1,34 @@
-"""The way of one statistic from people to the learner, step by public step; usable inside compiled loops.
+"""Channels: the way of one statistic from people to the learner, step by public step, inside compiled loops.
 
-A channel says what leaves one person (`term`), how the terms of a block of people become a release (`publish`), and how
-to start. These here compute in floating point, with seeded noise; `exact_channels.py` has the same interface in whole
-numbers. The exact term goes to a trusted curator who adds noise, or the term is already noisy
-when it leaves the person. White noise comes from the caller through `fresh(i)`, which must be new for
-every step and every i, so noise is drawn once and a channel never holds a key.
+A channel defines what leaves one person (`term`), how the terms of a block of people become a release (`publish`), and
+the state to start from. The channels in this module are those of a trusted curator, who receives exact terms and adds
+noise. They compute in floating point, with seeded noise; `exact_channels.py` has the same interface in whole numbers.
+Under local privacy (`local_channels.py`) a term is already noisy when it leaves the person. White noise comes from the
+caller through `fresh(i)`, which must be new for every step and every i, so noise is drawn once and a channel never
+holds a key.
 """
 
 import abc
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from privrl.contracts.noise_distribution import AbstractNoise, White
 from privrl.contracts.release import Release
-from privrl.contracts.statistic import AbstractScores, AbstractStatistic
+from privrl.contracts.statistic import AbstractScores, AbstractStatistic, Adjacency
 from privrl.privacy.continual.mechanisms import AbstractContinual
 from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.privacy.noise.maximum import MaximumNoise
 from privrl.privacy.noise.sensitivities import add_noise
 
 WhiteNoise = Callable[[int], Array]
+"""Draws the i-th array of new white noise."""
+_Fresh: TypeAlias = Any
+"""`WhiteNoise` or, in exact arithmetic, `exact_channels.Noisy`."""
 NoiseKind = Literal["gaussian", "laplace"]
 SumNoise = NoiseKind | Literal["exponential"]
 Number = int | Int[Array, ""]
@@ -43,13 +47,13 @@ def noise_of(statistic: AbstractStatistic, mechanism: SumNoise, scale: Float[Arr
     return GaussianNoise(jnp.asarray(scale), statistic.shape)
 
 
-def sensitivity_of(statistic: AbstractStatistic, mechanism: SumNoise, adjacency: Any) -> float:
-    """The sensitivity in the norm that the mechanism needs; refused unless it is a positive number."""
+def sensitivity_of(statistic: AbstractStatistic, mechanism: SumNoise, adjacency: Adjacency) -> float:
+    """The sensitivity in the norm that the mechanism needs. Refuses one that is not a positive finite number."""
     norm = {"laplace": "l1", "gaussian": "l2", "exponential": "spread"}[mechanism]
     if norm == "spread" and not isinstance(statistic, AbstractScores):
         raise ValueError(
-            f"`{type(statistic).__name__}` has no scores of candidates to choose among. Nothing was released. A choice "
-            "is made from an `AbstractScores`."
+            f"`{type(statistic).__name__}` has no scores of candidates to choose among. Nothing was released. Use an "
+            "`AbstractScores` for a choice."
         )
     sensitivity = getattr(statistic, norm)(adjacency)
     if not 0.0 < sensitivity < math.inf:
@@ -68,31 +72,31 @@ class AbstractChannel(eqx.Module):
     @property
     @abc.abstractmethod
     def calibration(self) -> tuple[float, float] | None:
-        """The sensitivity and the scale of the noise that it draws, for the ledger; `None` where answers are random."""
+        """The sensitivity and the scale of its noise, for the ledger; `None` for randomised answers."""
 
     @abc.abstractmethod
-    def init(self) -> Any:
-        """The memory before anybody took part."""
+    def init(self) -> PyTree:
+        """The memory before the first person took part."""
 
     @abc.abstractmethod
-    def term(self, record: Any, query: Any, index: Number, key: Any) -> Any:
-        """What leaves person number `index`; terms add up."""
+    def term(self, record: PyTree, query: PyTree, index: Number, key: PyTree) -> PyTree:
+        """What leaves person number `index`. Terms add up."""
 
     @abc.abstractmethod
-    def publish(self, memory: Any, total: Any, t: Number, fresh: Any) -> tuple[Any, Release | None]:
-        """Takes in the summed terms of block `t` and makes the release at its end, if it makes one.
+    def publish(self, memory: PyTree, total: PyTree, t: Number, fresh: _Fresh) -> tuple[PyTree, Release | None]:
+        """Adds the sum of the terms of block `t` to the memory, and makes the release at its end, if there is one.
 
-        `fresh` is new noise: a function of i that draws white noise, or, in exact arithmetic, one that adds noise to
-        whole numbers.
+        `fresh` is the source of new noise: a function of i that draws white noise or, in exact arithmetic, one that
+        adds noise to whole numbers.
         """
 
     @abc.abstractmethod
     def empty(self) -> Release | None:
-        """What is known before anybody took part: zeros, exactly."""
+        """The release before the first person took part: exact zeros."""
 
 
 class AbstractCuratorChannel(AbstractChannel):
-    """The exact term goes to the curator, whose noise has scale `sensitivity` / mu."""
+    """The curator receives exact terms and adds noise of scale `sensitivity` / mu."""
 
     sensitivity: eqx.AbstractVar[Float[Array, ""]]
     scale: eqx.AbstractVar[Float[Array, ""]]
@@ -100,14 +104,14 @@ class AbstractCuratorChannel(AbstractChannel):
 
     @property
     def white(self) -> White:
-        """The kind of white noise that it is given."""
+        """The kind of white noise that the channel needs."""
         return "laplace" if self.mechanism == "laplace" else "normal"
 
     @property
     def calibration(self) -> tuple[float, float]:
         return float(self.sensitivity), float(self.scale)
 
-    def term(self, record: Any, query: Any, index: Number, key: Any) -> Array:
+    def term(self, record: PyTree, query: PyTree, index: Number, key: PyTree) -> Array:
         del index, key
         return self.statistic.contribution(record, query)
 
@@ -126,12 +130,12 @@ class RunningChannel(AbstractCuratorChannel):
     scale: Float[Array, ""]
     mechanism: ClassVar[NoiseKind] = "gaussian"
 
-    def init(self) -> Any:
+    def init(self) -> PyTree:
         return jnp.zeros(self.statistic.shape), self.continual.init(self.statistic.shape)
 
-    def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, Release]:
+    def publish(self, memory: PyTree, total: Array, t: Number, fresh: WhiteNoise) -> tuple[PyTree, Release]:
         running, inner = memory
-        running = self.continual.carried(running, t) + total
+        running = self.continual.carry(running, t) + total
         inner, white = self.continual.step(inner, fresh, t)
         noise = noise_of(self.statistic, "gaussian", self.scale)
         distribution = noise_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
@@ -142,17 +146,17 @@ class RunningChannel(AbstractCuratorChannel):
 
 
 class BlockChannel(AbstractCuratorChannel):
-    """Sums over disjoint blocks: parallel composition, each person is in one release, or in as many as is declared."""
+    """Sums over disjoint blocks (parallel composition): each person is in one release, or in the declared number."""
 
     statistic: AbstractStatistic
     sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
     mechanism: NoiseKind = eqx.field(static=True)
 
-    def init(self) -> Any:
+    def init(self) -> PyTree:
         return ()
 
-    def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, Release]:
+    def publish(self, memory: PyTree, total: Array, t: Number, fresh: WhiteNoise) -> tuple[PyTree, Release]:
         del t
         distribution = noise_of(self.statistic, self.mechanism, self.scale)
         return memory, add_noise(total, distribution, fresh(0))
@@ -162,24 +166,24 @@ class BlockChannel(AbstractCuratorChannel):
 
 
 class RoundsChannel(AbstractCuratorChannel):
-    """A curator who keeps raw sums and answers new queries about everybody so far, with fresh noise each time."""
+    """A curator keeps raw sums and answers new queries about all people so far, with fresh noise each time."""
 
     statistic: AbstractStatistic
     sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
     mechanism: NoiseKind = eqx.field(static=True)
 
-    def init(self) -> Any:
+    def init(self) -> PyTree:
         return jnp.zeros(self.statistic.raw_shape)
 
-    def publish(self, memory: Any, total: Array, t: Number, fresh: WhiteNoise) -> tuple[Any, None]:
+    def publish(self, memory: PyTree, total: Array, t: Number, fresh: WhiteNoise) -> tuple[PyTree, None]:
         del t, fresh
         return memory + total, None
 
     def empty(self) -> None:
         return None
 
-    def ask(self, memory: Any, query: Any, fresh: WhiteNoise) -> Release:
-        """One release: the answer to `query` over everybody so far."""
+    def ask(self, memory: PyTree, query: PyTree, fresh: WhiteNoise) -> Release:
+        """Makes one release: the answer to `query` about all people so far."""
         distribution = noise_of(self.statistic, self.mechanism, self.scale)
         return add_noise(self.statistic.answer(memory, query), distribution, fresh(0))

@@ -1,6 +1,4 @@
-"""What one release of a curator is made of, before anything is looked at: its sensitivity, distribution, lattice and
-value.
-"""
+"""The ingredients of one release of a curator: its sensitivity, noise distribution, lattice and value."""
 
 import functools
 from collections.abc import Callable
@@ -18,13 +16,13 @@ from privrl.privacy.noise.lattice import Lattice, choose_lattice
 
 @dataclass(frozen=True)
 class Contents:
-    """What one release is made of; nothing of it is looked at before the ledger has agreed.
+    """The ingredients of one release. No record is read before the ledger has counted the release.
 
     Attributes:
         sensitivity: how far one person can move it.
-        distribution: its noise, for a scale.
-        lattice: the grid of an exact release, for a parameter.
-        content: the exact value of release number so and so, in the given arithmetic.
+        distribution: the noise distribution for a scale.
+        lattice: the lattice of an exact release for a parameter.
+        content: the exact value, for the number of the release and the arithmetic.
     """
 
     sensitivity: float
@@ -34,15 +32,13 @@ class Contents:
 
 
 def contents_of_vector(name: str, value: Float[Array, "..."], distance: float, bound: float) -> Contents:
-    """Of a vector with entries within the public `bound`, which one person can move by at most `distance` (L2); see
-    `Curator.vector`."""
+    """The contents of a vector with entries within the public `bound`, which one person can move by at most `distance`
+    (L2); see `Curator.vector`."""
     for argument, number in (("distance", distance), ("bound", bound)):
         if not 0.0 < number < np.inf:
             raise ValueError(f"`{argument}` of `{name}` is {number}; it must be a positive finite number.")
-    if not bool((jnp.abs(value) <= bound).all()):  # also where an entry is not a number
-        raise ValueError(
-            f"An entry of `{name}` is beyond the public `bound` {bound:g}, or not a number. Nothing was released."
-        )
+    if not bool((jnp.abs(value) <= bound).all()):  # also false for NaN
+        raise ValueError(f"An entry of `{name}` is beyond the public `bound` {bound:g}, or NaN. Nothing was released.")
 
     def lattice(parameter: float) -> Lattice:
         return choose_lattice(parameter=parameter, sensitivity=distance, norm=bound, filled=value.size, kind="l2")

@@ -1,23 +1,23 @@
-"""A curator's channels in exact arithmetic, for real people: whole numbers, encoded, with noise that is drawn once.
+"""A curator's channels in exact arithmetic, for real people: encoded whole numbers with noise that is drawn once.
 
-Running sums are released through the encoder of their continual mechanism: with A the prefix sums and B what the
-mechanism does to white noise, B^-1 A of the blocks' sums is released with independent noise, and B is applied
+Running sums are released through the encoder of their continual mechanism. Let A be the prefix sums and B what the
+mechanism does to white noise. Then B^-1 A of the blocks' sums is released with independent noise, and B is applied
 afterwards, which is post-processing. Sums of blocks are their own encoding.
 """
 
 import hashlib
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float64, Int, Int64
+from jaxtyping import Array, Float64, Int, Int64, PyTree
 
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.privacy.continual.mechanisms import AbstractContinual
 from privrl.privacy.continual.participation import Participation
 from privrl.privacy.noise.lattice import Lattice, choose_lattice, count_filled
+from privrl.privacy.noise.sources import Randomness
 from privrl.privacy.trust.channels import (
     AbstractChannel,
     AbstractCuratorChannel,
@@ -29,16 +29,17 @@ from privrl.privacy.trust.channels import (
 from privrl.privacy.trust.repeated import distance_of_people, encoded_reach, reach
 
 ENCODER_BITS = 30
+"""The entries of an encoder are multiples of 2^-30."""
 
 Noisy = Callable[[Callable[[], Int64[np.ndarray, "..."]]], Int64[np.ndarray, "..."]]
-"""Computes an encoded sum and adds exact noise to it, once, and keeps the result; later it only reads it."""
+"""Computes an encoded sum, adds exact noise to it once, and stores the result; later it only reads the result."""
 
 
 class ExactChannel(AbstractChannel):
-    """The exact side of a curator's channel, outside compiled code: the same interface in whole numbers.
+    """A curator's channel in whole numbers, outside compiled code, with the same interface.
 
-    Its memory are the noisy encodings of all blocks so far, and what computes their exact sums, which are read only
-    where noise is drawn.
+    Its memory holds the noisy encodings of all blocks so far, and functions that compute their exact sums, which are
+    called only when noise is drawn.
 
     **Formal guarantee.** The encoder's entries are multiples of 2^-30. A person is in one block, and its columns have
     norm at most `factor`; or in several, and the terms of norm 1 of one person are encoded to at most that
@@ -55,23 +56,23 @@ class ExactChannel(AbstractChannel):
     decoder: Float64[np.ndarray, "steps steps"]
 
     @classmethod
-    def of(
+    def from_channel(
         cls,
         channel: AbstractCuratorChannel,
         times: int,
         parameter: float,
         adjacency: Adjacency,
         participation: Participation,
-        record: Any,
-        query: Any,
+        record: PyTree,
+        query: PyTree,
     ) -> "ExactChannel":
-        """The exact side of running sums, or of sums of blocks.
+        """The exact channel of running sums, or of sums of blocks.
 
         Arguments:
             times: the number of blocks.
             parameter: mu of the whole stream (epsilon for Laplace noise).
-            participation: how often one person may be in it.
-            record, query: what records and queries look like.
+            participation: how often one person may take part.
+            record, query: an example of a record and of a query; only their shapes matter.
         """
         statistic, mechanism, m = channel.statistic, channel.mechanism, participation.times
         if isinstance(channel, RunningChannel):
@@ -104,40 +105,42 @@ class ExactChannel(AbstractChannel):
         return self.statistic.steps_shape
 
     def fingerprint(self) -> bytes:
-        """What must be the same wherever sums of this channel are continued: the lattice and the encoder."""
+        """The lattice and the encoder, which must be the same in every process that continues sums of this channel."""
         return self.lattice.to_bytes() + hashlib.blake2b(self.encoder.tobytes(), digest_size=16).digest()
 
     def init(self) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
         return (), ()
 
-    def term(self, record: Any, query: Any, index: Any = 0, key: Any = None) -> Int64[np.ndarray, "..."]:
+    def term(self, record: PyTree, query: PyTree, index: PyTree = 0, key: PyTree = None) -> Int64[np.ndarray, "..."]:
         del index, key
         return self.lattice.round_record(self.statistic, record, query)
 
-    def add_noise(self, encoded: Int64[np.ndarray, "..."], randomness: Any) -> Int64[np.ndarray, "..."]:
-        """An encoded sum with new noise."""
+    def add_noise(self, encoded: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
+        """Adds new noise to an encoded sum."""
         return self.lattice.add_noise(noise_of(self.statistic, self.mechanism, self.lattice.scale), encoded, randomness)
 
     def publish(
-        self, memory: Any, total: Callable[[], Int64[np.ndarray, "..."]], t: int | Int[Array, ""], fresh: Noisy
-    ) -> tuple[Any, Release]:
-        # What an interrupted attempt at this block, or a later one, has left behind does not count.
+        self, memory: PyTree, total: Callable[[], Int64[np.ndarray, "..."]], t: int | Int[Array, ""], fresh: Noisy
+    ) -> tuple[PyTree, Release]:
+        # What an interrupted attempt at this block, or at a later one, has left in the memory does not count.
         block = int(t)
         if min(len(memory[0]), len(memory[1])) < block:
             raise RuntimeError(f"Block {block} is released before block {len(memory[0])}. Nothing was released.")
         sums, noisy = (*memory[0][:block], total), memory[1][:block]
-        noisy = (*noisy, fresh(lambda: self.encoded(tuple(one() for one in sums))))
-        return (sums, noisy), self.decoded(noisy)
+        noisy = (*noisy, fresh(lambda: self.encode(tuple(one() for one in sums))))
+        return (sums, noisy), self.decode(noisy)
 
-    def encoded(self, blocks: tuple[Int64[np.ndarray, "..."], ...]) -> Int64[np.ndarray, "..."]:
+    def encode(self, blocks: tuple[Int64[np.ndarray, "..."], ...]) -> Int64[np.ndarray, "..."]:
         """The exact sum that is released after the last of these blocks, before noise."""
         weights = self.encoder[len(blocks) - 1, : len(blocks)]
-        exact = sum(int(w) * x.astype(object) for w, x in zip(weights, blocks, strict=True) if w)  # any size of integer
+        exact = sum(
+            int(w) * x.astype(object) for w, x in zip(weights, blocks, strict=True) if w
+        )  # Python integers, which cannot overflow
         rounded = (np.asarray(exact, object) + (1 << ENCODER_BITS - 1)) >> ENCODER_BITS
-        return np.asarray(rounded, object).astype(np.int64)  # of a single number Python makes an int
+        return np.asarray(rounded, object).astype(np.int64)  # a single number is an `int` here
 
-    def decoded(self, noisy: tuple[Int64[np.ndarray, "..."], ...]) -> Release:
-        """What the learner sees after the last of these noisy encoded sums."""
+    def decode(self, noisy: tuple[Int64[np.ndarray, "..."], ...]) -> Release:
+        """The release that the learner sees after the last of these noisy encoded sums."""
         weights = self.decoder[len(noisy) - 1]
         value = np.tensordot(weights[: len(noisy)], np.stack(noisy), axes=1)
         distribution = noise_of(
@@ -150,7 +153,8 @@ class ExactChannel(AbstractChannel):
         return Release(self.lattice.value(nothing, self.lattice.zeros(self.statistic)), nothing)
 
     def check_room(self, records: int) -> None:
-        """Refuses, before anybody takes part, a stream whose sums over so many records could leave 64 bits.
+        """Refuses a stream whose sums over `records` records might not fit in 64 bits, before the first person takes
+        part.
 
         A record is in one block j, so an encoded sum is at most max_j |E_tj| times all records.
         """

@@ -1,4 +1,4 @@
-"""People whose records are at rest, as their curator needs them."""
+"""The interface of a data set at rest, as its curator needs it."""
 
 import abc
 
@@ -16,12 +16,12 @@ class AbstractPeople(abc.ABC):
     @property
     @abc.abstractmethod
     def num_units(self) -> int:
-        """How many people there are."""
+        """The number of people."""
 
     @property
     @abc.abstractmethod
     def records_per_unit(self) -> int:
-        """The public bound on how many records of one person are summed."""
+        """The public largest number of records of one person that are summed."""
 
     @abc.abstractmethod
     def total(
@@ -31,8 +31,10 @@ class AbstractPeople(abc.ABC):
 
     @property
     def function(self) -> Float[Array, "*m n"]:
-        """The values of the secret function at its mesh points, where the secret is one and no person's record."""
-        raise ValueError("These are people's records, and no secret function. Nothing was released.")
+        """The values of the secret function at its mesh points, if the secret is a function and not people's
+        records.
+        """
+        raise ValueError("This data set holds people's records, not a secret function. Nothing was released.")
 
     @abc.abstractmethod
     def filled(self, statistic: AbstractStatistic) -> int:
@@ -40,13 +42,13 @@ class AbstractPeople(abc.ABC):
 
     @abc.abstractmethod
     def part(self, chosen: Bool[np.ndarray, " U"]) -> "AbstractPeople":
-        """The marked people alone, all their records with them; people are numbered as on every pass."""
+        """Only the chosen people, with all their records. People are numbered as on every pass."""
 
     @abc.abstractmethod
     def unit_draws(self, key: bytes, purpose: str) -> Float64[np.ndarray, " U"]:
         """A number in [0, 1) for each person: a pseudorandom function, under the key, of the purpose and their id."""
 
     def groups(self, key: bytes, purpose: str, edges: Float64[np.ndarray, " G"]) -> "list[AbstractPeople]":
-        """Everybody in one of several groups, which the edges separate, by their coins."""
+        """Splits all people into groups: group i has the people whose draw lies between edges i - 1 and i."""
         drawn = np.searchsorted(edges, self.unit_draws(key, purpose), side="right")
         return [self.part(drawn == i) for i in range(len(edges) + 1)]

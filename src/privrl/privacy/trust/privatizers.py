@@ -1,14 +1,14 @@
-"""Who is trusted, hence where the noise goes.
+"""Privatizers: who is trusted, and hence where noise is added.
 
-`NonPrivate` and `Central` trust a curator with raw data; `Local` trusts nobody. A privatizer calibrates a learner's
-declarations into a ledger, and opens one channel per streamed declaration (see `channels.py`).
+`NonPrivate` and `Central` trust a curator with raw data; `Local` trusts no one. A privatizer calibrates a learner's
+declarations into a ledger, and opens one channel for each streamed declaration (see `channels.py`).
 """
 
 import abc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import jax.numpy as jnp
 
@@ -48,7 +48,7 @@ _CONTINUAL: dict[str, type[AbstractContinual]] = {
 
 
 class PairingError(ValueError):
-    """This learner and this privatizer cannot work together; the message says what can."""
+    """This learner and this privatizer cannot work together. The message names alternatives."""
 
 
 class AbstractPrivatizer(abc.ABC):
@@ -59,7 +59,7 @@ class AbstractPrivatizer(abc.ABC):
     @property
     @abc.abstractmethod
     def notion(self) -> Notion:
-        """Whom the guarantee is against."""
+        """The notion of privacy: who may see what."""
 
     @property
     @abc.abstractmethod
@@ -69,22 +69,21 @@ class AbstractPrivatizer(abc.ABC):
     @property
     @abc.abstractmethod
     def mechanism_of_rounds(self) -> NoiseKind:
-        """The noise of releases that a curator makes about everybody."""
+        """The kind of noise of a curator's answers to queries."""
 
     @property
-    def claimed(self) -> Mapping[str, Any] | None:
-        """The guarantee that a paper claims for the same noise, where it differs from ours."""
+    def claimed(self) -> Mapping[str, float | str | None] | None:
+        """The guarantee that a paper claims for the same noise; `None` if there is no paper."""
         return None
 
     def notes(self, ledger: Ledger) -> tuple[str, ...]:
-        """What the certificate of a ledger adds in words."""
+        """Sentences to add to the certificate of a ledger."""
         del ledger
         return ()
 
     @abc.abstractmethod
     def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
-        """Refuses declarations that this privatizer cannot serve for people who come so often, before anybody is
-        touched."""
+        """Refuses declarations that this privatizer cannot serve with this participation, before any data is read."""
 
     @abc.abstractmethod
     def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
@@ -92,13 +91,13 @@ class AbstractPrivatizer(abc.ABC):
 
     @abc.abstractmethod
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
-        """The way of one declared statistic from people to the learner. It has no side effects: the noise distribution
-        goes into the ledger when noise is drawn."""
+        """Opens the channel of one declared statistic. This has no side effects: the noise distribution is written to
+        the ledger when noise is drawn."""
 
 
 @dataclass(frozen=True)
 class NonPrivate(AbstractPrivatizer):
-    """No noise and no guarantee: the published non-private algorithm, with a certificate that says infinity.
+    """No noise and no guarantee: the non-private algorithm, with a certificate of infinite epsilon.
 
     >>> ledger = privrl.NonPrivate().calibrate((privrl.contracts.Declared("visits"),))
     >>> ledger.events()[0].mechanism
@@ -136,7 +135,9 @@ class AbstractBudgeted(AbstractPrivatizer):
 
     @property
     def budget(self) -> Budget | None:
-        """The budget, checked; `None` at infinite epsilon, where no noise is added and none is claimed."""
+        """The budget, after checking it; `None` if epsilon is infinite, so that no noise is added and nothing
+        claimed.
+        """
         if self.epsilon == math.inf:
             return None
         return Budget.of(epsilon=self.epsilon, delta=self.delta, rho=self.rho)
@@ -148,8 +149,8 @@ class AbstractBudgeted(AbstractPrivatizer):
     def _events(
         self, declared: Sequence[Declared], mechanisms: Sequence[Mechanism], messages: int = 1
     ) -> tuple[Event, ...]:
-        """What the declarations cost, each with its mechanism, when they share the budget; so do all `messages` of one
-        person."""
+        """The events of the declarations, each with its mechanism, when they share the budget. All `messages` of one
+        person share it too."""
         pairs = list(zip(declared, mechanisms, strict=True))
         if self.budget is None:
             return tuple(
@@ -163,14 +164,14 @@ class AbstractBudgeted(AbstractPrivatizer):
 
 @dataclass(frozen=True)
 class Central(AbstractBudgeted):
-    """A curator holds the raw data and adds noise to what is published.
+    """A curator holds the raw data and adds noise to the releases.
 
     >>> ledger = privrl.Central(epsilon=1, delta=1e-6).calibrate((privrl.contracts.Declared("visits"),))
     >>> round(ledger.parameter("visits"), 3)  # mu of the one release, which has the whole budget
     0.237
 
-    Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy, which needs
-    `mechanism="laplace"`. `epsilon=math.inf` adds no noise (for tests of equality) and is certified as such.
+    Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy, which requires
+    `mechanism="laplace"`. `epsilon=math.inf` adds no noise (for tests of equality), which the certificate states.
 
     Arguments:
         mechanism: `"gaussian"` or `"laplace"` noise.
@@ -178,7 +179,7 @@ class Central(AbstractBudgeted):
         adjacency: `"replace-one"` (the number of people is public) or `"add-remove"`.
 
     **Formal guarantee.** The joint distribution of all releases under one ledger is (epsilon, delta)-differentially
-    private for the stated adjacency, whatever the data, provided each statistic keeps its own guarantee and the noise
+    private for the stated adjacency and all data, provided each statistic keeps its own guarantee and the noise
     is continuous and fresh. Read through the billboard lemma it is joint differential privacy for people who act on
     what is published.
     """
@@ -194,7 +195,7 @@ class Central(AbstractBudgeted):
         one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
         if self.budget is not None and self.budget.kind == "pure" and self.mechanism != "laplace":
             raise BudgetError(
-                f"`epsilon`={self.epsilon} alone means pure privacy, which Gaussian noise never gives. Give a "
+                f"`epsilon`={self.epsilon} alone means pure privacy, which Gaussian noise cannot provide. Give a "
                 "`delta` (below one over the number of people), or use `mechanism='laplace'`."
             )
 
@@ -221,7 +222,7 @@ class Central(AbstractBudgeted):
         return Ledger(declared, events, self.adjacency, participation)
 
     def _of(self, declared: Declared) -> SumNoise:
-        """The noise of a release: a choice has its own, whatever that of sums."""
+        """The mechanism of a release: a choice has its own, independent of that of sums."""
         return "exponential" if declared.access == "choice" else self.mechanism
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
@@ -230,25 +231,25 @@ class Central(AbstractBudgeted):
 
 @dataclass(frozen=True)
 class Local(AbstractBudgeted):
-    """Nobody is trusted: each person randomises their one message before it leaves their device.
+    """No one is trusted: each person randomises their one message before it leaves their device.
 
     >>> privrl.Local(epsilon=1).notion
     'local'
 
-    Where people take part m times, their m messages share the budget: epsilon/m each by symbols, mu/sqrt m each with
-    Gaussian noise (basic composition, and that of Gaussian differential privacy; both are exact). What is certified is
-    the person, not the message.
+    If people take part m times, their m messages share the budget: epsilon/m each by symbols, mu/sqrt m each with
+    Gaussian noise (basic composition, and that of Gaussian differential privacy; both are exact). The certificate is
+    about the person, not about one message.
 
-    With `epsilon` alone each declared statistic is sent as one symbol by subset selection, whose simplest
-    case is randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent
-    with Gaussian noise.
+    With `epsilon` alone, each declared statistic is sent as one symbol by subset selection, whose simplest case is
+    randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent with
+    Gaussian noise.
     """
 
     adjacency: Adjacency = field(default="replace-one", init=False)
     notion: ClassVar[Notion] = "local"
 
     def __post_init__(self) -> None:
-        _ = self.budget  # refuses a bad one at once
+        _ = self.budget  # raises if it is malformed
 
     @property
     def _by_symbol(self) -> bool:
@@ -256,10 +257,10 @@ class Local(AbstractBudgeted):
 
     @property
     def mechanism_of_rounds(self) -> NoiseKind:
-        raise PairingError("`Local` has no curator to answer queries; use `Central(...)`.")
+        raise PairingError("`Local` has no curator to answer queries. Use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
-        del participation  # messages of one person share the budget, whenever they are sent
+        del participation  # all messages of one person share the budget
         asked = [d.name for d in declared if d.access in ("rounds", "choice")]
         if asked:
             raise PairingError(
@@ -271,25 +272,25 @@ class Local(AbstractBudgeted):
             if self._by_symbol and not isinstance(d.statistic, AbstractCategorical):
                 raise PairingError(
                     f"`{learner}` cannot query `{d.name}` one symbol at a time, so `Local(epsilon=...)` alone cannot "
-                    "serve it. Give a `delta` too: then the whole term is sent with Gaussian noise."
+                    "serve it. Give a `delta` too; then the whole term is sent with Gaussian noise."
                 )
 
     def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
         mechanism: Mechanism = "pure" if self._by_symbol else "gaussian"
         events = self._events(declared, [mechanism] * len(declared), participation.times)
         if self._by_symbol:
-            events = tuple(_answered(d, event) for d, event in zip(declared, events, strict=True))
+            events = tuple(_answer_event(d, event) for d, event in zip(declared, events, strict=True))
         return Ledger(declared, events, self.adjacency, participation)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
         return symbol_channel(declared, ledger) if self._by_symbol else vector_channel(declared, ledger)
 
 
-def _answered(declared: Declared, event: Event) -> Event:
+def _answer_event(declared: Declared, event: Event) -> Event:
     """The event of an answer by subset selection.
 
     One symbol is randomised response, whose losses are known exactly. A set of several is accounted as any
-    epsilon-private answer, that is as randomised response over two symbols, which dominates them all.
+    epsilon-private answer, that is as randomised response over two symbols, which dominates all of them.
     """
     symbols = _symbols(declared)
     if best_size(symbols, event.parameter) > 1:
@@ -298,7 +299,7 @@ def _answered(declared: Declared, event: Event) -> Event:
 
 
 def streamed_statistic(declared: Declared) -> AbstractStatistic:
-    """The statistic of a channel. Everybody goes through a channel, so nothing may be certified for a part of them."""
+    """The statistic of a channel. All people take part in a channel, so a declaration for some of them is refused."""
     if declared.statistic is None:
         raise PairingError(
             f"Release `{declared.name}` has no statistic of its own, so it can only be queried on a data set at rest. "
@@ -307,15 +308,15 @@ def streamed_statistic(declared: Declared) -> AbstractStatistic:
     if declared.group is not None or declared.sampling < 1.0 or declared.access == "choice":
         raise PairingError(
             f"Release `{declared.name}` is declared for some of the people (`group`, `sampling`), or as a choice, "
-            "which only a curator of a data set at rest can serve. Leave that out."
+            "which only a curator of a data set at rest can serve. Remove that."
         )
     return declared.statistic
 
 
 def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, continual: Continual) -> AbstractChannel:
-    """The channel of a trusted curator; a streamed statistic's scale is fixed here, once.
+    """The channel of a trusted curator. The noise scale of a streamed statistic is fixed here, once.
 
-    Where people come back and keep a distance, `"square-root"` is cut off where that makes less noise.
+    If people return after a known distance, `"square-root"` is truncated if that makes less noise.
     """
     statistic, parameter, often = streamed_statistic(declared), ledger.parameter(declared.name), ledger.participation
     if declared.access == "running":
@@ -330,22 +331,21 @@ def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, co
 
 
 def _scheme(continual: Continual, declared: Declared, often: Participation) -> AbstractContinual:
-    """The mechanism of running sums; where they have no known end, one in every epoch."""
+    """The mechanism of running sums; if they have no known end, one in every epoch."""
 
-    def made(steps: int) -> AbstractContinual:
+    def create(steps: int) -> AbstractContinual:
         return root_for(steps, often) if continual == "square-root" else _CONTINUAL[continual](steps)
 
     if len(declared.epochs) > 1:
-        return Epochs.of(made, declared.epochs, declared.forget)
-    return made(declared.times)
+        return Epochs.from_lengths(create, declared.epochs, declared.forget)
+    return create(declared.times)
 
 
 def _reported_statistic(declared: Declared) -> AbstractStatistic:
-    """The statistic of messages that are noisy when they leave people; they are added up, and nothing is forgotten."""
+    """The statistic of messages that are noisy when they leave people. The server sums them and cannot forget."""
     if declared.forget < 1.0:
         raise PairingError(
-            f"`forget` is {declared.forget:g}, and only a curator's sums can forget. Use `Central(...)`, or leave it "
-            "out."
+            f"`forget` is {declared.forget:g}, and only a curator's sums can forget. Use `Central(...)`, or remove it."
         )
     return streamed_statistic(declared)
 
@@ -366,7 +366,7 @@ def symbol_channel(declared: Declared, ledger: Ledger) -> SymbolChannel:
 
 
 def event_of(declared: Declared, mechanism: Mechanism, parameter: float) -> Event:
-    """What the releases of a declaration cost at a parameter of their mechanism."""
+    """The event of a declaration, for a parameter of its mechanism."""
     sampling = declared.sampling if mechanism == "gaussian" else 1.0
     return Event(declared.name, mechanism, parameter, declared.touches, declared.group, sampling)
 
@@ -377,15 +377,15 @@ def _symbols(declared: Declared) -> int:
 
 
 def refuse_returns(participation: Participation, why: str) -> None:
-    """Refuses people who come more than once."""
+    """Refuses participation more than once."""
     if participation.times > 1:
         raise PairingError(
-            f"One person may take part {participation.times} times, and {why}. Use `Central(...)`, or let everybody "
+            f"One person may take part {participation.times} times, and {why}. Use `Central(...)`, or let each person "
             "take part once."
         )
 
 
 def one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    """Refuses a setting that is not one of a few words."""
+    """Refuses a setting that is not one of the allowed words."""
     if value not in allowed:
         raise ValueError(f"`{name}` is {value!r}; it must be one of {', '.join(map(repr, allowed))}.")

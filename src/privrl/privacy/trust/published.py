@@ -1,8 +1,8 @@
-"""The noise of a paper, whatever it is worth."""
+"""`Published`: the noise of a paper, certified at its exact cost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import Adjacency
@@ -31,16 +31,16 @@ class Published(AbstractPrivatizer):
     """The noise of a paper, at a curator or on each person's message; the certificate shows claimed and exact epsilon.
 
     Arguments:
-        noise: what the noise is worth: from the declarations and the claimed budget, per name the mu of one release,
-            that is the true sensitivity (replace-one) over the paper's noise scale.
-        source: which paper.
-        epsilon, delta, rho: what the paper claims for all of it: epsilon and delta, or rho (the claimed epsilon is
+        noise: computes the cost of the noise from the declarations and the claimed budget: for each name the mu of one
+            release, that is the true sensitivity (replace-one) over the paper's noise scale.
+        source: the paper.
+        epsilon, delta, rho: what the paper claims for all releases: epsilon and delta, or rho (the claimed epsilon is
             then its simple conversion at `delta`).
-        trust: `"central"`, or `"local"` where each person adds the noise to the one message that they send.
+        trust: `"central"`, or `"local"` if each person adds the noise to the one message that they send.
         continual: how a curator releases running sums.
 
-    **Formal guarantee.** A release with sensitivity D and Gaussian noise of scale s is exactly (D/s)-GDP. That is what
-    is certified, whether it is more or less than the claim.
+    **Formal guarantee.** A release with sensitivity D and Gaussian noise of scale s is exactly (D/s)-GDP. The
+    certificate states this cost, whether it is more or less than the claim.
     """
 
     noise: PublishedNoise
@@ -55,7 +55,9 @@ class Published(AbstractPrivatizer):
     def __post_init__(self) -> None:
         one_of("trust", self.trust, ("central", "local"))
         if self.budget.kind == "pure":
-            raise BudgetError(f"`epsilon`={self.epsilon} alone is pure, which Gaussian noise never is. Add `delta`.")
+            raise BudgetError(
+                f"`epsilon`={self.epsilon} alone is a pure budget, which Gaussian noise never meets. Add `delta`."
+            )
 
     @property
     def notion(self) -> Notion:
@@ -73,18 +75,18 @@ class Published(AbstractPrivatizer):
     @property
     def mechanism_of_rounds(self) -> NoiseKind:
         if self.trust == "local":
-            raise PairingError("`Published(trust='local')` has no curator to answer queries; use `Central(...)`.")
+            raise PairingError("`Published(trust='local')` has no curator to answer queries. Use `Central(...)`.")
         return "gaussian"
 
     @property
-    def claimed(self) -> Mapping[str, Any]:
+    def claimed(self) -> Mapping[str, float | str | None]:
         delta = self.budget.delta
         if self.rho is None:
             return {"epsilon": self.epsilon, "delta": delta, "source": self.source}
         return {"epsilon": zcdp_epsilon(self.rho, delta), "delta": delta, "rho": self.rho, "source": self.source}
 
     def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
-        refuse_returns(participation, f"the noise of {self.source} is for people who come once")
+        refuse_returns(participation, f"the noise of {self.source} is for people who take part once")
         for d in declared:
             if d.access == "choice":
                 raise PairingError(

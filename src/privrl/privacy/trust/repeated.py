@@ -1,4 +1,4 @@
-"""How far one person who takes part several times can move all that a curator releases about them.
+"""Sensitivities for people who take part several times: how far one person can move all of a curator's releases.
 
 A person has at most m terms x_1, ..., x_m (`Participation`), each of norm at most C, the statistic's own for one record
 and every query; neighbours differ in all of them, in the blocks that they fall into and in how many there are.
@@ -7,14 +7,14 @@ and every query; neighbours differ in all of them, in the blocks that they fall 
 
 - *Running sums* through an encoder E move by at most C S, S = `sensitivity(participation)` of the mechanism, if the
   person is added or removed, and by twice that if they are replaced: the images of two people are both within C S of
-  nobody's. Where all inner products of columns of E and of terms are at least 0, so are those of images, and the
-  squared distance is at most the sum of two squared norms: sqrt 2 C S.
+  the image of no person. If all inner products of columns of E and of terms are at least 0, so are those of images, and
+  the squared distance is at most the sum of two squared norms: sqrt 2 C S.
 - *Sums of blocks* with independent noise are the same with E the identity (`separate`).
 - *L1 norms*, for Laplace noise: all releases together move by at most m C, or 2 m C.
-- *New queries about everybody so far*: each answer moves by at most m C, 2 m C if replaced (sqrt 2 m C where terms
-  have inner products at least 0), and each is paid for.
+- *New queries about all people so far*: each answer moves by at most m C, 2 m C if replaced (sqrt 2 m C if terms have
+  inner products at least 0), and each is paid for.
 
-With m = 1 the place is that of the other person, too, and the bound is the statistic's for two records.
+With m = 1 both people are in the same block, and the bound is the statistic's for two records.
 
 The releases are adaptive: terms and blocks may depend on what was released before.
 `docs/proofs/arrivals.md#people-who-return` shows that this costs nothing if the bound holds for every course of events.
@@ -39,10 +39,10 @@ def distance_of_people(
     participation: Participation,
     encoder: Float64[np.ndarray, "steps steps"] | None = None,
 ) -> float:
-    """What the bound has for one unit of `reach`: the distance of two records, or that of two people's terms.
+    """The factor of `reach` in the bound: the distance of two records, or that of two people's terms.
 
     Arguments:
-        encoder: what running sums are released through, where that may have negative entries.
+        encoder: the encoder of running sums, if it may have negative entries.
     """
     if participation.times == 1:
         return sensitivity_of(statistic, mechanism, adjacency)
@@ -67,8 +67,8 @@ def encoded_reach(
 ) -> float:
     """How far terms of norm 1 move running sums that are released through `encoder`, B^-1 A of the mechanism, rounded.
 
-    Once: the largest column. Otherwise the bound for any matrix, or that of the mechanism where this is its own
-    encoder, with m times the largest column that rounding adds.
+    For people who take part once it is the largest column norm. Otherwise it is the bound for any matrix or, if the
+    encoder is the mechanism's own, that of the mechanism, with m times the largest column norm of the rounding.
     """
     if participation.times == 1:
         return math.sqrt(float((encoder**2).sum(axis=0).max()))

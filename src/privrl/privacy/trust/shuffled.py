@@ -1,7 +1,7 @@
-"""`Shuffled`: nobody is trusted but a shuffler, which passes answers on without saying who gave them.
+"""`Shuffled`: only a shuffler is trusted, which passes answers on without revealing who gave them.
 
-Each person randomises their one answer with a local epsilon that is larger than the guarantee; the crowd of their batch
-does the rest (`shuffling.py` has the theorem and its proof).
+Each person randomises their one answer with a local epsilon that is larger than that of the guarantee. The other
+people of their batch hide it (`shuffling.py` has the theorem and its proof).
 """
 
 import math
@@ -24,50 +24,50 @@ from privrl.privacy.trust.privatizers import AbstractBudgeted, PairingError, ref
 
 @dataclass(frozen=True)
 class Batched(Declared):
-    """A declaration whose blocks of people have a public least size: `smallest`."""
+    """A declaration whose blocks of people have at least the public size `smallest`."""
 
     smallest: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.smallest < 1:
-            raise ValueError(f"`smallest` of release `{self.name}` is {self.smallest}; a block has at least 1 person.")
+            raise ValueError(f"`smallest` of release `{self.name}` is {self.smallest}; it must be at least 1.")
 
 
 @dataclass(frozen=True)
 class Shuffled(AbstractBudgeted):
-    """Each person sends one randomised answer through a shuffler; what it passes on is (epsilon, delta)-private.
+    """Each person sends one randomised answer through a shuffler, whose output is (epsilon, delta)-private.
 
     >>> privrl.Shuffled(epsilon=1, delta=1e-6).notion
     'shuffle'
 
-    Give `epsilon` and `delta`. The local epsilon is the largest that the smallest batch can hide, so learners must say
-    how small their blocks can be (`Batched`), and large first blocks buy accurate answers.
+    Give `epsilon` and `delta`. The local epsilon is the largest that the smallest batch can hide, so learners must
+    declare the smallest size of their blocks (`Batched`). A larger first block gives more accurate answers.
 
     **Formal guarantee.** All that leaves the shuffler, and everything made from it, is (epsilon, delta)-differentially
-    private for one person replaced by another, if within each batch the shuffler hands out the queries by a
-    uniformly random permutation that it keeps secret, and waits for the whole batch. Each person is in one batch, and
-    later batches depend on theirs only through what left the shuffler (parallel composition). If the shuffler betrays
-    them, people are still protected by the local epsilon, which is recorded in the event.
+    private for one person replaced by another, if within each batch the shuffler assigns the queries by a uniformly
+    random permutation that it keeps secret, and waits for the whole batch. Each person is in one batch, and later
+    batches depend on theirs only through what left the shuffler (parallel composition). Without an honest shuffler,
+    people are still protected by the local epsilon, which is recorded in the event.
     """
 
     adjacency: Adjacency = field(default="replace-one", init=False)
     notion: ClassVar[Notion] = "shuffle"
 
     def __post_init__(self) -> None:
-        budget = self.budget  # refuses a bad one at once
+        budget = self.budget  # raises if it is malformed
         if budget is not None and (budget.kind == "pure" or budget.epsilon is None):
-            raise BudgetError("A shuffler hides people up to a small `delta`: give `epsilon` and a `delta` in (0, 1).")
+            raise BudgetError("`Shuffled` requires `epsilon` and a `delta` in (0, 1).")
 
     @property
     def mechanism_of_rounds(self) -> NoiseKind:
-        raise PairingError("`Shuffled` has no curator to answer queries; use `Central(...)`.")
+        raise PairingError("`Shuffled` has no curator to answer queries. Use `Central(...)`.")
 
     def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
-        refuse_returns(participation, "a shuffler hides people who answer once")
+        refuse_returns(participation, "a shuffler hides only people who answer once")
         if len(declared) != 1 or declared[0].access in ("rounds", "choice"):
             raise PairingError(
-                f"`Shuffled` serves learners that make one query to each person, and `{learner}` declares "
+                f"`Shuffled` requires one query to each person, and `{learner}` declares "
                 f"{', '.join(f'`{d.name}` ({d.access})' for d in declared)}. Use `Central(...)`, or `UCBVI`."
             )
         if not isinstance(declared[0].statistic, AbstractCategorical):

@@ -1,14 +1,13 @@
-"""Local privacy by symbols: each person answers with a random set of symbols that probably holds the true one."""
+"""Local privacy by symbols: each person answers with a random set of symbols that probably contains the true one."""
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Int64, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, Int64, PRNGKeyArray, PyTree
 
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractCategorical
@@ -22,14 +21,14 @@ from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractRe
 
 
 class SymbolChannel(AbstractLocalChannel):
-    """Each person answers the public query with a random set of symbols that probably holds the true one.
+    """Each person answers the public query with a random set of symbols that probably contains the true one.
 
-    What is summed are hits, 1 for each symbol in a set: whole numbers, so sums do not depend on their order. They are
-    debiased when they are released.
+    Sums count hits, 1 for each symbol in a set. These are whole numbers, so sums do not depend on their order. They
+    are debiased when they are released.
 
     **Formal guarantee.** What leaves the person is the true symbol after subset selection: epsilon-locally private,
-    whatever their record. A symbol out of range would give itself away, so it is brought back into range first.
-    Everything after (`decode`, sums) is post-processing.
+    for every record. A symbol out of range would reveal itself, so it is clipped to the range first. Everything after
+    that (`decode`, sums) is post-processing.
     """
 
     statistic: AbstractCategorical
@@ -40,23 +39,23 @@ class SymbolChannel(AbstractLocalChannel):
     def calibration(self) -> None:
         return None
 
-    def report(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> Bool[Array, " k"]:
+    def report(self, record: PyTree, query: PyTree, index: Number, key: PRNGKeyArray) -> Bool[Array, " k"]:
         return self.response.respond(self.symbol(record, query, index), self.uniforms(key))
 
-    def symbol(self, record: Any, query: Any, index: Number) -> Int[Array, ""]:
-        """A person's true symbol, brought back into range."""
+    def symbol(self, record: PyTree, query: PyTree, index: Number) -> Int[Array, ""]:
+        """A person's true symbol, clipped to the range."""
         return jnp.clip(self.statistic.symbol(record, query, jnp.asarray(index)), 0, self.statistic.num_symbols - 1)
 
     def uniforms(self, key: PRNGKeyArray) -> Float[Array, " _"]:
-        """The randomness that one report takes."""
+        """The random numbers that one report needs."""
         return uniform(key, (self.statistic.num_symbols + 1,))
 
-    def decode(self, report: Bool[Array, " k"], query: Any, index: Number) -> tuple[Array, Array]:
+    def decode(self, report: Bool[Array, " k"], query: PyTree, index: Number) -> tuple[Array, Array]:
         number, everything = jnp.asarray(index), jnp.ones(self.statistic.num_symbols)
         hits = self.statistic.tally(report.astype(float), query, number)
         return hits, self.statistic.tally(everything, query, number)
 
-    def released(self, value: Array, reports: Array) -> Release:
+    def to_release(self, value: Array, reports: Array) -> Release:
         estimate = self.response.debias(value, reports)
         return Release(estimate, self.response.noise(estimate, reports))
 
@@ -65,7 +64,7 @@ class SymbolChannel(AbstractLocalChannel):
 
 
 class SymbolReports(AbstractReports):
-    """Sets of symbols, sorted. Added up are hits, and how often each entry was queried.
+    """Sorted sets of symbols. Sums count hits, and how often each entry was queried.
 
     `size` and `epsilon` are those of the channel's answers, as plain numbers.
     """
@@ -90,10 +89,10 @@ class SymbolReports(AbstractReports):
     def largest(self) -> int:
         return self.channel.statistic.num_symbols
 
-    def truth(self, record: Any, query: Any, index: int) -> Int64[np.ndarray, ""]:
+    def truth(self, record: PyTree, query: PyTree, index: int) -> Int64[np.ndarray, ""]:
         return np.asarray(_symbol(self.channel, record, query, jnp.asarray(index)), np.int64)
 
-    def randomised(self, truth: Int64[np.ndarray, ""], randomness: Randomness) -> Int64[np.ndarray, " size"]:
+    def randomise(self, truth: Int64[np.ndarray, ""], randomness: Randomness) -> Int64[np.ndarray, " size"]:
         if isinstance(randomness, Words):
             return select(randomness, int(truth), self.largest, self.size, self.epsilon)
         held = self.channel.response.respond(jnp.asarray(truth), self.channel.uniforms(randomness))
@@ -107,23 +106,23 @@ class SymbolReports(AbstractReports):
                 symbols = report.tolist()
                 if symbols[0] > -1 and symbols[-1] < largest and all(map(int.__lt__, symbols, symbols[1:])):
                     return
-            raise ValueError(f"A report is {size} symbols, different integers in [0, {largest}), sorted.")
+            raise ValueError(f"Expected a report of {size} different symbols in [0, {largest}), in increasing order.")
 
         return check
 
     def steps_of_each(
-        self, reports: Int64[np.ndarray, "B size"], query: Any, indices: Int64[np.ndarray, " B"]
+        self, reports: Int64[np.ndarray, "B size"], query: PyTree, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
         held = np.zeros((len(reports), self.largest), bool)
         np.put_along_axis(held, reports, True, axis=1)
         parts = [
-            np.asarray(_decoded(self.channel, held[rows], indices[rows], query))[:some]
+            np.asarray(_decode(self.channel, held[rows], indices[rows], query))[:some]
             for rows, some in batches(len(reports))
         ]
         return np.concatenate(parts)
 
-    def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
-        hits, asked = units.astype(np.float64).reshape(2, *self.statistic.shape)
+    def totals(self, steps: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
+        hits, asked = steps.astype(np.float64).reshape(2, *self.statistic.shape)
         return jnp.asarray(hits), jnp.asarray(asked)
 
 
@@ -131,11 +130,11 @@ _symbol = eqx.filter_jit(SymbolChannel.symbol)
 
 
 @eqx.filter_jit
-def _decoded(
-    channel: SymbolChannel, held: Bool[Array, "B k"], indices: Int[Array, " B"], query: Any
+def _decode(
+    channel: SymbolChannel, held: Bool[Array, "B k"], indices: Int[Array, " B"], query: PyTree
 ) -> Int64[Array, "B length"]:
-    def of_one(report: Bool[Array, " k"], index: Int[Array, ""]) -> Int64[Array, " length"]:
+    def decode_one(report: Bool[Array, " k"], index: Int[Array, ""]) -> Int64[Array, " length"]:
         hits, asked = channel.decode(report, query, index)
         return jnp.concatenate([hits.reshape(-1), asked.reshape(-1)]).astype(jnp.int64)
 
-    return jax.vmap(of_one)(held, indices)
+    return jax.vmap(decode_one)(held, indices)

@@ -2,12 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int64, PRNGKeyArray
+from jaxtyping import Array, Float, Int64, PRNGKeyArray, PyTree
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
@@ -17,7 +16,7 @@ from privrl.privacy.noise.sources import Randomness, standard_normal
 from privrl.privacy.trust.channels import Number, noise_of, sensitivity_of
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
 
-_SCALES = 40  # Gaussian noise stays within so many scales but for a probability of exp(-800)
+_MAX_SCALES = 40  # Gaussian noise exceeds this number of scales with a probability of exp(-800)
 
 
 class VectorChannel(AbstractLocalChannel):
@@ -36,22 +35,22 @@ class VectorChannel(AbstractLocalChannel):
     def calibration(self) -> tuple[float, float]:
         return float(self.sensitivity), float(self.scale)
 
-    def report(self, record: Any, query: Any, index: Number, key: PRNGKeyArray) -> Array:
+    def report(self, record: PyTree, query: PyTree, index: Number, key: PRNGKeyArray) -> Array:
         del index
         noise = noise_of(self.statistic, "gaussian", self.scale).from_white(standard_normal(key, self.statistic.shape))
         return self.statistic.contribution(record, query) + noise
 
-    def decode(self, report: Array, query: Any, index: Number) -> tuple[Array, Array]:
+    def decode(self, report: Array, query: PyTree, index: Number) -> tuple[Array, Array]:
         del query, index
         return report, jnp.ones(self.statistic.shape)
 
-    def released(self, value: Array, reports: Array) -> Release:
+    def to_release(self, value: Array, reports: Array) -> Release:
         return Release(value, noise_of(self.statistic, "gaussian", self.scale * jnp.sqrt(reports.max())))
 
     def reports(self) -> "VectorReports":
         sensitivity, scale = self.calibration
         norm, filled = sensitivity_of(self.statistic, "gaussian", "add-remove"), math.prod(self.statistic.raw_shape)
-        # Without noise (infinite epsilon) any fine lattice will do; that of parameter 1 is used, and no noise drawn.
+        # Without noise (infinite epsilon) any fine lattice will do: use that of parameter 1, and draw no noise.
         parameter = sensitivity / scale if scale else 1.0
         lattice = choose_lattice(parameter=parameter, sensitivity=sensitivity, norm=norm, filled=filled, kind="l2")
         if not scale:
@@ -60,10 +59,10 @@ class VectorChannel(AbstractLocalChannel):
 
 
 class VectorReports(AbstractReports):
-    """Whole terms with Gaussian noise, in units of a public lattice; of a symmetric matrix the upper triangle.
+    """Whole terms with Gaussian noise, in steps of a public lattice; for a symmetric matrix its upper triangle.
 
     **Formal guarantee.** The lattice is that of `choose_lattice` for records that fill every entry, so a report costs
-    at most the parameter sensitivity / scale (mu of Gaussian noise). It is brought into the range before it is sent,
+    at most the parameter sensitivity / scale (mu of Gaussian noise). It is clipped to the range before it is sent,
     which is post-processing.
     """
 
@@ -84,17 +83,17 @@ class VectorReports(AbstractReports):
 
     @property
     def largest(self) -> int:
-        return math.isqrt(self.lattice.limit) + _SCALES * self.lattice.noise
+        return math.isqrt(self.lattice.limit) + _MAX_SCALES * self.lattice.noise
 
     @property
     def _noise(self) -> AbstractNoise:
         return noise_of(self.statistic, "gaussian", self.lattice.scale)
 
-    def truth(self, record: Any, query: Any, index: int) -> Int64[np.ndarray, "..."]:
+    def truth(self, record: PyTree, query: PyTree, index: int) -> Int64[np.ndarray, "..."]:
         del index
         return self.lattice.round_record(self.statistic, record, query)
 
-    def randomised(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
+    def randomise(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
         noisy = self.lattice.add_noise(self._noise, truth, randomness) if self.lattice.noise else truth
         return np.clip(noisy, -self.largest, self.largest)
 
@@ -104,16 +103,16 @@ class VectorReports(AbstractReports):
         def check(report: np.ndarray) -> None:
             fits = report.shape == shape and report.dtype == np.int64
             if not (fits and ((report >= -largest) & (report <= largest)).all()):
-                raise ValueError(f"A report is an array of shape {shape} of integers from {-largest} to {largest}.")
+                raise ValueError(f"Expected a report of shape {shape} with integers from {-largest} to {largest}.")
 
         return check
 
     def steps_of_each(
-        self, reports: Int64[np.ndarray, "B ..."], query: Any, indices: Int64[np.ndarray, " B"]
+        self, reports: Int64[np.ndarray, "B ..."], query: PyTree, indices: Int64[np.ndarray, " B"]
     ) -> Int64[np.ndarray, "B length"]:
         del query
         return np.concatenate([reports.reshape(len(reports), -1), np.ones_like(indices)[:, None]], axis=1)
 
-    def totals(self, units: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
-        value = self.lattice.value(self._noise, units[:-1].reshape(self.shape))
-        return value, jnp.full(self.statistic.shape, float(units[-1]))
+    def totals(self, steps: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
+        value = self.lattice.value(self._noise, steps[:-1].reshape(self.shape))
+        return value, jnp.full(self.statistic.shape, float(steps[-1]))

@@ -74,7 +74,7 @@ class LivePlans:
         self.channels: dict[str, ExactChannel] = {}
         for name, channel in simulated.items():
             assert isinstance(channel, AbstractCuratorChannel)
-            exact = ExactChannel.of(channel, blocks, study.ledger.parameter(name), *form)
+            exact = ExactChannel.from_channel(channel, blocks, study.ledger.parameter(name), *form)
             exact.check_room(study.participation.times * arrivals.num_places)
             self.channels[name] = exact
         if study.participation.times == 1:

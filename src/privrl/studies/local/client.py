@@ -180,7 +180,7 @@ class Client:
 
         def draw() -> Message:
             parts = (
-                self._reports[name].randomised(truth, self._source.randomness((name, *label)))
+                self._reports[name].randomise(truth, self._source.randomness((name, *label)))
                 for name, truth in truths.items()
             )
             return Message(broadcast.ticket, tuple(parts))
