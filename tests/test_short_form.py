@@ -310,11 +310,14 @@ class TestDisplay:
     def test_nothing_becomes_a_tag_or_moves_the_cursor(self, people: privrl.data.Episodes) -> None:
         """Text of a certificate may come from a file of anyone."""
         result = privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-6, key=1)
-        hostile = dataclasses.replace(result.certificate, learner="<b>\x1b[2J", unit="<script>", noise_source="&<")
+        hostile = dataclasses.replace(result.certificate, learner="<b>\x1b[2J", unit="<script>", opened="&<")
         for shown in (hostile, dataclasses.replace(result, certificate=hostile)):
             assert "\x1b" not in repr(shown)
             page = shown._repr_html_()
             assert "<script>" not in page and "<b>" not in page and "&lt;script&gt;" in page
+        unknown = result.certificate.to_json() | {"noise_source": "&<"}
+        with pytest.raises(ValueError, match="noise_source"):
+            privrl.Certificate.from_json(unknown)
 
     def test_a_secret_number_of_people_is_not_shown(self, people: privrl.data.Episodes) -> None:
         public = privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-6, key=1)

@@ -129,8 +129,9 @@ class AbstractArithmetic(abc.ABC, Generic[Sum]):
     def sum_batches(self, statistic: AbstractStatistic, summands: AbstractSummands, onto: Sum | None = None) -> Sum:
         """The same sum, batch by batch."""
         total, records = self.zeros(statistic) if onto is None else onto, 0
+        entries = summands.record_entries if self.exact else 0  # only whole numbers depend on it
         for batch, taking_part in summands.batches():  # if one of them raises, the sum so far is never used
-            total = self.add_batch(total, statistic, batch, None, taking_part, summands.record_entries)
+            total = self.add_batch(total, statistic, batch, None, taking_part, entries)
             records += len(taking_part)
         self.check_room(records)
         return total
@@ -179,7 +180,7 @@ class Floating(AbstractArithmetic[Array]):
         return total
 
     def check(self, statistic: AbstractStatistic, summands: AbstractSummands) -> None:
-        super().check(statistic, summands)
+        # The shape is compared after the sum: to know it before, the contribution would be traced twice more.
         if summands.empty_contributes():
             raise ValueError(empty_contributes(statistic))
 
