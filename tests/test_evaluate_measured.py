@@ -268,7 +268,7 @@ def test_a_policy_that_is_worse_than_practice_is_held_back_and_the_command_says_
     saved = Result.load(tmp_path / "out")
     assert isinstance(saved.policy, AssistedMeasuredPolicy) and saved.policy.is_silent
     assert call("report", tmp_path / "out").code == 0
-    assert "The policy is held back: every decision is left as it is today." in (tmp_path / "out.html").read_text()
+    assert "The policy gives no advice, so current practice continues." in (tmp_path / "out.html").read_text()
 
 
 @pytest.mark.slow
@@ -282,8 +282,9 @@ def test_a_table_is_fitted_compared_and_compared_again(tmp_path: Path) -> None:
     fitted = call("fit", path, "--recipe", "dp-lap", *table, *budget, "--evaluate", ".3", "--out", out, "--json").json()
     assert fitted["evaluation"]["verdict"] == "not shown" and fitted["epsilon"] <= 30
     assert call("certify", out).code == 0 and call("report", out).code == 0
-    found = call("evaluate", path, out, *budget, "--out", tmp_path / "again", "--json").json()
+    unit = ("--unit", "unit_id")
+    found = call("evaluate", path, out, *unit, *budget, "--out", tmp_path / "again", "--json").json()
     assert found["evaluation"]["people"] == 600 and found["evaluation"]["gain"] is None
     assert call("report", tmp_path / "again").code == 0
-    refused = call("evaluate", path, out, *budget, "--practice", path, "--out", tmp_path / "third")
+    refused = call("evaluate", path, out, *unit, *budget, "--practice", path, "--out", tmp_path / "third")
     assert refused.code == 2 and "measurements" in refused.err

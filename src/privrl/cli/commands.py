@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 class Command(TyperCommand):
     """A command that takes every option once, unless the option is a list."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(option for option in order if option.param_type_name == "option").items():
             if times > 1 and not option.multiple:

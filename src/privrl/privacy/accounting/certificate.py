@@ -184,7 +184,7 @@ class Certificate:
     def from_json(cls, content: Any) -> "Certificate":
         """The certificate that `to_json` wrote; anything else is a `ValueError` that names the field."""
         what = "The certificate"
-        written = convert(content, dict[str, Any], what)
+        written: dict[str, Any] = convert(content, dict, what)
         texts = {name: written[name] for name in ("stated",) if name in written}
         fields = _map(written, lambda x: math.inf if isinstance(x, str) and x == "inf" else x)
         certificate = convert(fields | texts, cls, what)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 Row: TypeAlias = Any
 """A row of a result: a tuple of entries, whose types the schema of the store fixes."""
@@ -10,6 +10,7 @@ SqlValue: TypeAlias = bytes | str | float | int | list[bytes] | list[bytes | Non
 """A value that is passed to a statement."""
 
 
+@runtime_checkable
 class QueryRows(Protocol):
     """The rows that a statement returns; the cursors of `sqlite3` and `psycopg` are of this form."""
 
