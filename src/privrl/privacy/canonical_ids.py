@@ -60,7 +60,7 @@ def keyed_hash(key: bytes, purpose: str) -> Callable[[bytes], bytes]:
 
 def _whole(value: float | np.floating) -> int:
     bits = np.finfo(type(value)).nmant + 1
-    if not abs(value) < type(value)(2.0) ** bits:  # in its own type: `float` rounds extended precision up to 2^64
+    if not abs(np.longdouble(value)) < np.longdouble(2.0) ** bits:  # `float` would round 2^64 - 1 up
         raise ValueError("An id is a floating-point number too large to be exact. Use whole numbers, or text.")
     if value != np.floor(value):
         raise ValueError("An id is a number with a fraction. Use whole numbers, or text.")
