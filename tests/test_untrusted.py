@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from contract import tiny_data, tiny_world
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from privrl.contracts.untrusted import read_json, read_npz
 from privrl.data.schema.table_description import TableDescription
 from privrl.evaluation.estimates import Evaluation
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
+from privrl.reports.result_page import render_result
 from privrl.studies.results.binding import SavedFiles, hash_files
 from privrl.studies.results.certify import certify
 from privrl.studies.results.result import Result
@@ -172,3 +174,21 @@ def test_arrays_are_read_as_numpy_writes_them(tmp_path: File) -> None:
         for name, array in arrays.items():
             np.testing.assert_array_equal(found[name], array)
             assert found[name].dtype == array.dtype.newbyteorder("=") and found[name].shape == array.shape
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["certificate", "report.json", "evaluation.json"])
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_folder_that_is_read_is_shown(file: str, data: Any) -> None:
+    """A folder whose certificate names its files is refused when it is read, or has a page."""
+    text, files, certificate = fuzzed(data.draw, file), made().contents(), made().certificate.to_json()
+
+    def read() -> Result:
+        written = json.loads(text) if file == "certificate" else certificate
+        contents = files if file == "certificate" else {**files, file: text.encode()}
+        named = {**written, "files": hash_files(contents)} if isinstance(written, dict) else written
+        return Result.from_files(SavedFiles(File("policy"), contents, Certificate.from_json(named), None))
+
+    if not refusal(read):
+        assert render_result(read(), "policy").startswith("<!DOCTYPE html>")

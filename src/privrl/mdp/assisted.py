@@ -66,6 +66,8 @@ class AssistedPolicy(AbstractAssisted):
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedPolicy":
         """Read the output of `to_json`."""
         tables = (jnp.asarray(content["advice"], int), jnp.asarray(content["support"], float))
+        if tables[0].ndim != 1 or tables[1].shape != tables[0].shape:
+            raise ValueError("`advice` and `support` must be lists with one entry for each state.")
         return cls(*tables, content["max_ratio"], content["max_weight"])
 
     @property

@@ -14,15 +14,15 @@ class Names:
 
     def name_state(self, number: int, prefix: str = "") -> str:
         """Return the name of a state, or `prefix` and its number."""
-        return self.states[number] if number < len(self.states) else f"{prefix}{number}"
+        return self.states[number] if 0 <= number < len(self.states) else f"{prefix}{number}"
 
     def name_action(self, number: int, prefix: str = "") -> str:
         """Return the name of an action, or `prefix` and its number."""
-        return self.actions[number] if number < len(self.actions) else f"{prefix}{number}"
+        return self.actions[number] if 0 <= number < len(self.actions) else f"{prefix}{number}"
 
     def number_action(self, number: int) -> str:
         """Return the number and the name of an action, or for example "action 3"."""
-        return f"{number}: {self.actions[number]}" if number < len(self.actions) else f"action {number}"
+        return f"{number}: {self.actions[number]}" if 0 <= number < len(self.actions) else f"action {number}"
 
     def to_json(self) -> dict[str, list[str]]:
         """Return the names that were given, for `report.json`."""

@@ -5,7 +5,6 @@ release about visits is brought to shares of all visits (sums of one name are of
 several of them are averaged with the inverse of their noise variance as weights.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,6 +14,7 @@ from jaxtyping import Float
 
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.contracts.untrusted import Json, convert
 from privrl.statistics.visits import TellsVisits
 
 _DIGITS = 6
@@ -72,19 +72,20 @@ class Situations:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Situations":
-        """What `to_json` wrote; `ValueError` or `TypeError` if it did not."""
-        visits, practice = content["visits"], content["practice"]
-        if visits is None and practice is None:
-            raise ValueError("There is nothing about any state.")
-        if visits is not None:
-            table = np.asarray(visits, float)
-            if table.ndim != 2 or not np.isfinite(table).all():
-                raise ValueError("`visits` is not a table of numbers.")
-            visits = table.tolist()
-        if practice is not None:
-            practice = [int(action) for action in practice]
-        return cls(visits, float(content["noise"]), practice)
+    def from_json(cls, content: Json) -> "Situations":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            ValueError: a type is wrong, or the lists do not describe the same states.
+        """
+        found = convert(content, cls, "`situations`")
+        visits, practice = found.visits, found.practice
+        widths = {len(row) for row in visits or ()}
+        if (visits is None and practice is None) or len(widths) > 1 or 0 in widths or visits == []:
+            raise ValueError("`situations` is malformed: `visits` must be a table, or `practice` a list.")
+        if practice is not None and (min(practice, default=0) < 0 or len(practice) != found.num_states):
+            raise ValueError("`situations` is malformed: `practice` must hold one action for each state.")
+        return found
 
     @property
     def num_states(self) -> int:

@@ -36,6 +36,8 @@ def read_policy(content: bytes, what: str) -> Any:
         (kind,) = (kind for kind in _AXES if {f.name for f in fields(kind)} == set(arrays))
         if {name: array.ndim for name, array in arrays.items()} != _AXES[kind]:
             raise ValueError("An array has another number of axes.")
+        if kind is AssistedPolicy and arrays["advice"].shape != arrays["support"].shape:
+            raise ValueError("`advice` and `support` have different lengths.")
         return kind(**{name: jnp.asarray(array) for name, array in arrays.items()})
     except MALFORMED as error:
         raise ValueError(f"{what} is not a saved policy, or is damaged.") from error
