@@ -244,7 +244,7 @@ class Marks:
     def __init__(self, drawn: np.ndarray) -> None:
         self.drawn = drawn
 
-    def marks(self, first: int, count: int) -> np.ndarray:
+    def draws(self, first: int, count: int) -> np.ndarray:
         return self.drawn[first : first + count]
 
 
