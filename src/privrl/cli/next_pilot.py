@@ -1,0 +1,66 @@
+"""The pilot that would settle what an evaluation leaves open, from public numbers and releases alone."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from privrl.cli.options.outcome_bounds import outcome_bounds
+from privrl.evaluation.estimates import Evaluation
+
+EPSILON, DELTA = 1.0, 1e-6
+"""The budget of the suggested pilot."""
+_USUAL = 0.05  # the gain to look for if the evaluation names none, as a share of the range
+_MARGIN = 0.01
+
+
+@dataclass(frozen=True)
+class NextPilot:
+    """A pilot that shows a gain in nine of ten cases.
+
+    Attributes:
+        people: its largest number of people; `None` if a million are not enough.
+        gain: the gain, on the scale of the outcome.
+        points: the same in hundredths, if outcomes lie between 0 and 1.
+    """
+
+    people: int | None
+    gain: float
+    points: int | None
+
+    @property
+    def sentence(self) -> str:
+        """The suggestion as a sentence."""
+        gain = f"{self.gain:.3g}" if self.points is None else f"{self.points} points"
+        gain = "1 point" if self.points == 1 else gain
+        if self.people is None:
+            return f"A pilot of a million people would not show a gain of {gain} reliably at epsilon {EPSILON:g}."
+        return (
+            f"Next step: a pilot with {self.people:,} people would show a gain of {gain} in nine of ten cases at "
+            f"epsilon {EPSILON:g}, whatever was not recorded (`privrl pilot init POLICY --people {self.people} "
+            f"--epsilon {EPSILON:g} --delta {DELTA:g} --out pilot.toml`)."
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The suggestion as JSON."""
+        numbers = {"people": self.people, "gain": self.gain, "epsilon": EPSILON, "delta": DELTA, "power": 0.9}
+        return {**numbers, "sentence": self.sentence}
+
+
+def suggest_pilot(evaluation: Evaluation, bounds: Mapping[str, Any]) -> NextPilot:
+    """Suggests a pilot of the whole advice, for the gain that the model of the evaluation names, or for a usual one.
+
+    Arguments:
+        evaluation: released estimates.
+        bounds: what the fit enforced on every record; the range of returns is among them.
+    """
+    from privrl.learners.trials.trial import find_people
+
+    low, high = outcome_bounds(bounds)
+    width = high - low
+    practice = min(max((evaluation.practice.value - low) / width, _MARGIN), 1 - 2 * _MARGIN)
+    named = evaluation.model_gain
+    gain = _USUAL if named is None or named.value < _MARGIN * width else named.value / width
+    share = max(math.floor(100 * min(gain, 1 - _MARGIN - practice)), 1) / 100
+    people = find_people(practice, share, epsilon=EPSILON, delta=DELTA)
+    return NextPilot(people, share * width, round(100 * share) if (low, high) == (0.0, 1.0) else None)

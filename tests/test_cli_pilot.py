@@ -1,0 +1,89 @@
+"""`privrl pilot`: plans, protocol files, simulations, and what was released so far."""
+
+import json
+import math
+
+import pytest
+
+import privrl
+from privrl.cli.main import main
+from privrl.learners.trials.protocol import Protocol
+
+
+def call(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    found = capsys.readouterr()
+    return code, found.out, found.err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    result = privrl.fit("env:riverswim", "dp-tdfp", epsilon=1, delta=1e-6, episodes=300, key=0)
+    return result.save(tmp_path_factory.mktemp("saved") / "policy")
+
+
+def test_plan_states_power_people_and_boundaries(capsys):
+    code, out, _ = call(
+        capsys, "pilot", "plan", "--practice", 0.625, "--gain", 0.25, "--people", 2000, "--epsilon", 1, "--json"
+    )
+    found = json.loads(out)
+    assert code == 0 and found["better"] > 0.99 and found["expected_people"] == pytest.approx(564, rel=0.05)
+    assert found["looks"][0]["better_above"] is None and found["looks"][-1]["people"] == 2000
+    assert found["arrive_during_patience"] is None
+
+
+def test_plan_finds_the_number_of_people_and_counts_those_who_arrive_meanwhile(capsys):
+    arguments = ("pilot", "plan", "--practice", 62.5, "--gain", 10, "--high", 100, "--epsilon", 1, "--per-day", 2)
+    code, out, _ = call(capsys, *arguments, "--patience", 10)
+    assert code == 0 and "at most 1,400 people shows a gain of 10 with probability 0.90" in out
+    assert "about 20 more arrive" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--practice", 0.9, "--gain", 0.2, "--epsilon", 1), "must lie within"),
+        (("--practice", 0.9, "--gain", 0.05, "--epsilon", 1, "--low", 1), "lower bound must be smaller"),
+        (("--practice", 0.9, "--gain", 0.05, "--epsilon", 1, "--per-day", 0), "--per-day"),
+        (("--practice", 0.5, "--gain", 0.0005, "--epsilon", 0.1), "A million people"),
+    ],
+)
+def test_plans_that_make_no_sense_are_refused(capsys, arguments, complaint):
+    code, _, err = call(capsys, "pilot", "plan", *arguments)
+    assert code == 2 and complaint in err
+
+
+def test_init_takes_arms_and_bounds_from_the_folder(capsys, folder):
+    out = folder.parent / "pilot.toml"
+    arguments = ("pilot", "init", folder, "--people", 400, "--epsilon", 1, "--delta", "1e-6", "--out", out)
+    code, said, _ = call(capsys, *arguments, "--looks", 4)
+    protocol = Protocol.read(out)
+    assert code == 0 and protocol.sha256 in said
+    assert [arm.name for arm in protocol.arms] == ["practice", "advice"] and protocol.arms[1].policy == "policy"
+    bounds = privrl.Result.load(folder).certificate.bounds
+    assert protocol.outcome.high == bounds["return bound"] and protocol.outcome.missing == 0
+    assert "looks = 4" in out.read_text() and "worse = 0.05" in out.read_text()  # all that is fixed is written down
+    assert call(capsys, *arguments)[0] == 2  # it exists
+    code, _, err = call(capsys, *arguments, "--overwrite", "--arms", "assisted")
+    assert code == 2 and "no assisted policy" in err
+    code, _, err = call(capsys, *arguments, "--overwrite", "--arms", "half")
+    assert code == 2 and "`--arms`" in err
+
+
+def test_simulate_and_show(capsys, folder):
+    out = folder.parent / "small.toml"
+    arguments = ("pilot", "init", folder, "--people", 200, "--epsilon", 5, "--delta", "1e-6", "--out", out)
+    assert call(capsys, *arguments, "--looks", 2)[0] == 0
+    code, said, _ = call(capsys, "pilot", "simulate", out, "--world", "riverswim", "--seeds", 20, "--seed", 3, "--json")
+    found = json.loads(said)
+    world, policy = privrl.envs.make("riverswim"), privrl.Result.load(folder).policy
+    exact = [float(world.value(p)) for p in (world.behaviour_policy(), policy)]
+    assert code == 0 and found["means"] == pytest.approx(exact, abs=0.03) and found["agree"]
+    assert math.isclose(sum(found["serving"]), 1)
+    code, said, _ = call(capsys, "pilot", "show", out)
+    assert code == 0 and "No look has been made yet." in said and Protocol.read(out).sha256 in said
+    for wrong in ((), ("--world", "riverswim", "--means", "1,2"), ("--means", "1,2,3")):
+        assert call(capsys, "pilot", "simulate", out, *wrong)[0] == 2
+    (folder / "policy.npz").write_bytes(b"another")
+    code, _, err = call(capsys, "pilot", "simulate", out, "--world", "riverswim")
+    assert code == 2 and "policy" in err
