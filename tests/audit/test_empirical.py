@@ -161,6 +161,13 @@ def test_pure_budgets_are_attacked_with_the_distribution_of_laplace():
     assert {s.norm for s in report.sensitivities} == {"l1", "l2"}
 
 
+def test_running_sums_with_a_pure_budget_are_attacked():
+    """The whole stream of Laplace intervals: most of epsilon is found, and no more than it."""
+    report = audited(recipes["dp-ucbvi"], epsilon=1.0, trials=20_000, confidence=0.95)
+    assert report.delta == 0.0 and report.bound == "Clopper-Pearson" and not report.broken
+    assert 0.3 < report.epsilon_lower <= 1.0
+
+
 def test_the_worst_group_is_attacked():
     recipe = dataclasses.replace(
         recipes["dp-vapvi"], variant=lambda p: VAPVI(OneHotFeatures(2, 2), 2, split=True, calibration="paper")

@@ -39,7 +39,7 @@ def attacked(name: str) -> Audited:
 
 
 def smaller(case: Case) -> int:
-    return {20_000: 8_000, 4_000: 2_000, 1_000: 500}.get(case.trials, case.trials)
+    return {60_000: 30_000, 20_000: 8_000, 4_000: 2_000, 1_000: 500}.get(case.trials, case.trials)
 
 
 def seeds(case: Case) -> int:

@@ -200,11 +200,17 @@ def test_no_recipe_is_broken(recipe):
     found = protocol_attacks(recipe, key=jax.random.key(4))
     assert [str(finding) for finding in found if finding.broken] == []
     assert "order-of-releases" in (names := {finding.attack for finding in found}) or recipe.family == "functional"
-    assert names <= NAMES and all(finding.tried for finding in found)
+    assert names <= NAMES and all(bool(finding.tried) != bool(finding.not_run) for finding in found)
 
 
 def test_recipes_without_privacy_have_no_protocol_to_attack():
     assert protocol_attacks("apvi", key=jax.random.key(0)) == ()
+
+
+def test_an_attack_that_is_not_run_says_why():
+    found = {finding.attack: finding for finding in protocol_attacks("ldp-ucbvi", key=jax.random.key(0), epsilon=1.0)}
+    assert not found["crashes"].tried and "not run, because an agent needs" in str(found["crashes"])
+    assert set(found) == NAMES
 
 
 def test_every_attack_has_a_known_bad_twin():

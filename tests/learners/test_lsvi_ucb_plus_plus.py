@@ -13,10 +13,8 @@ from tests.learners.reference_lsvi_ucb_plus_plus import Reference
 import privrl
 from privrl.contracts.learner import Plan
 from privrl.contracts.release import Release
-from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
-from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
-from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB, PerEpisodeLSVIUCB
 from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners.linear.regression_rounds import inverse_and_log_determinant
 from privrl.learners.published_noise import lsvi_noise

@@ -35,7 +35,7 @@ class Vector(AbstractStatistic):
         return 3.0 if adjacency == "replace-one" else 1.5
 
 
-def stream_of(continual="square-root", access="running", mechanism="gaussian", **budget):
+def stream_of(continual="best", access="running", mechanism="gaussian", **budget):
     private = Central(**(budget or {"rho": 0.5}), continual=continual, mechanism=mechanism)
     declared = Declared("x", Vector(), access=access, times=STEPS)
     ledger = private.calibrate([declared])

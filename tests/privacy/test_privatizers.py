@@ -78,10 +78,11 @@ def test_local_refuses_to_revisit_and_says_what_to_use():
         Local(epsilon=1.0).check("VAPVI", [Declared("moment", Number(), access="rounds")])
 
 
-def test_local_without_delta_needs_symbols():
-    with pytest.raises(PairingError, match="delta"):
-        Local(epsilon=1.0).check("Learner", [RUNNING])
-    Local(epsilon=1.0, delta=1e-6).check("Learner", [RUNNING])
+def test_local_sends_vectors_with_and_without_delta():
+    for private in (Local(epsilon=1.0), Local(epsilon=1.0, delta=1e-6)):
+        private.check("Learner", [RUNNING])
+        (event,) = private.calibrate([RUNNING]).events()
+        assert event.mechanism in ("laplace", "randomised-response" if private.delta is None else "gaussian")
 
 
 @pytest.mark.parametrize("private", [Central(rho=1.0), Local(rho=1.0), NonPrivate()], ids=["central", "local", "none"])
@@ -113,9 +114,16 @@ def test_a_choice_is_alone_whoever_calibrates(private, group):
     assert private.calibrate([choice, Declared("sum", group="others")]).groups == {"choose": 0.5, "others": 0.5}
 
 
-def test_laplace_has_no_running_sums():
-    with pytest.raises(PairingError, match="Gaussian"):
-        Central(epsilon=1.0, mechanism="laplace").check("Learner", [RUNNING])
+def test_a_pure_budget_releases_running_sums_with_laplace_noise():
+    private = Central(epsilon=1.0)
+    private.check("Learner", [RUNNING])
+    (event,) = private.calibrate([RUNNING]).events()
+    assert event.mechanism == "laplace" and event.parameter == pytest.approx(1.0)
+    for continual in ("square-root", "honaker"):
+        with pytest.raises(ValueError, match="with laplace noise it must be one of 'best', 'intervals'"):
+            Central(epsilon=1.0, continual=continual)
+    with pytest.raises(ValueError, match="with gaussian noise"):
+        Central(epsilon=1.0, delta=1e-6, continual="intervals")
 
 
 def test_what_needs_gaussian_noise_is_refused_before_anything_is_released():
@@ -126,8 +134,8 @@ def test_what_needs_gaussian_noise_is_refused_before_anything_is_released():
 
 
 def test_gaussian_is_never_pure():
-    with pytest.raises(BudgetError, match=r"delta|Laplace"):
-        Central(epsilon=1.0).calibrate([ROUNDS])
+    with pytest.raises(BudgetError, match="pure privacy, which Gaussian noise cannot provide"):
+        Central(epsilon=1.0, mechanism="gaussian").calibrate([ROUNDS])
 
 
 def test_published_noise_shows_claim_and_truth():

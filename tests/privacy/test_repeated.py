@@ -67,7 +67,7 @@ def furthest(encoder, participation, positive):
     return float(np.sqrt((squares[:, None] + squares + products).max()))
 
 
-def channel_of(access, participation, positive=False, continual="square-root", mechanism="gaussian", rho=0.5):
+def channel_of(access, participation, positive=False, continual="best", mechanism="gaussian", rho=0.5):
     budget = {"rho": rho} if mechanism == "gaussian" else {"epsilon": 1.0, "mechanism": mechanism}
     private = Central(**budget, continual=continual)
     declared = Declared("x", Ball(positive), access=access, times=STEPS)

@@ -87,6 +87,9 @@ def use(place: Place) -> None:
         store.seal("ended")
         store.arrive_all("queue", ["x"], at_most=1, contents=lambda new, first: [b""])
         store.reserve_range("tickets", 5)
+        store.add_access_key("a", "old", "app")
+        store.revoke_access_key("old")
+        store.add_access_key("b", "new", "app")
 
 
 def seven() -> np.ndarray:
@@ -410,6 +413,13 @@ GUARDED = (
     ("UPDATE ranges SET next = 0", "not given back"),
     ("INSERT OR REPLACE INTO ranges VALUES ('tickets', 0)", "not given back"),
     ("DELETE FROM ranges", "not given back"),
+    ("UPDATE access_keys SET revoked = NULL WHERE name = 'old'", "stays revoked"),
+    ("UPDATE access_keys SET revoked = '2026-01-01' WHERE name = 'old'", "stays revoked"),
+    ("UPDATE access_keys SET revoked = '2026-01-01', role = 'operator' WHERE name = 'new'", "not changed"),
+    ("UPDATE access_keys SET revoked = '2026-01-01', expires = 1 WHERE name = 'new'", "not changed"),
+    ("INSERT OR REPLACE INTO access_keys VALUES ('a', 'old', 'operator', '', NULL, NULL)", "added once"),
+    ("INSERT INTO access_keys VALUES ('c', 'other', 'operator', '', NULL, '2026-01-01')", "added once"),
+    ("DELETE FROM access_keys", "not deleted"),
     ("DELETE FROM releases WHERE name = 'lost'", "not deleted"),
     ("DELETE FROM releases", "not deleted"),
     (
@@ -540,8 +550,8 @@ def make_unguarded(path: Path) -> None:
     [
         (make_text, "cannot be opened as a store"),
         (make_other_database, "not a store of releases"),
-        (make_newer, "has format 99 and .* reads format 3. Update privrl"),
-        (make_older, "has format 1 and .* reads format 3. Finish that study"),
+        (make_newer, "has format 99 and .* reads format 4. Update privrl"),
+        (make_older, "has format 1 and .* reads format 4. Finish that study"),
         (make_unguarded, "guards of .* were changed"),
         (Path.mkdir, "not a file"),
     ],
@@ -683,3 +693,25 @@ def test_a_contribution_that_is_known_is_committed_like_a_new_one(tmp_path: Path
         assert store.count("visits") == 2 and store.total("visits").tolist() == [2, 4]
         assert written("carl", scope="marked", marks=[b"1"]) > 0
         assert written("carl", scope="marked", marks=[b"1"]) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------- the keys
+
+
+def test_keys_are_added_revoked_and_kept(place: Place) -> None:
+    """Also after a purge. A name is free again once its key is revoked."""
+    with ReleaseStore(place) as store, ReleaseStore(place) as other:
+        store.open_study(STUDY, LIMITS)
+        store.add_access_key("a" * 64, "web shop", "app")
+        with pytest.raises(ValueError, match="already"):
+            other.add_access_key("b" * 64, "web shop", "app", 2_000_000_000)
+        other.revoke_access_key("web shop")
+        with pytest.raises(ValueError, match="The keys are: none"):
+            store.revoke_access_key("web shop")
+        store.purge()
+        store.add_access_key("b" * 64, "web shop", "app", 2_000_000_000)
+        kept = other.access_keys()
+        assert [(key.sha256[0], key.expires, key.revoked is None) for key in kept] == [
+            ("a", None, False),
+            ("b", 2_000_000_000, True),
+        ]

@@ -20,12 +20,14 @@ def to_json_object(report: "DataclassInstance", **more: object) -> dict[str, obj
 class Finding:
     """The outcome of one attack: its name, how many comparisons it made, and a sentence for each break that it found.
 
-    An attack that finds nothing proves nothing. Each sentence in `found` is a break, however large the noise is.
+    An attack that finds nothing proves nothing. Each sentence in `found` is a break, however large the noise is. An
+    attack that was not run has made no comparison, and `not_run` says why.
     """
 
     attack: str
     tried: int
     found: tuple[str, ...] = ()
+    not_run: str = ""
 
     @property
     def broken(self) -> bool:
@@ -35,5 +37,7 @@ class Finding:
         return to_json_object(self, found=list(self.found), broken=self.broken)
 
     def __str__(self) -> str:
+        if self.not_run:
+            return f"{self.attack}: not run, because {self.not_run}"
         lines = [f"{self.attack}: {'BROKEN' if self.broken else 'nothing found'} ({self.tried:,} comparisons)"]
         return "\n".join([*lines, *(f"    {line}" for line in self.found)])

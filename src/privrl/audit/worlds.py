@@ -17,7 +17,7 @@ from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
-from privrl.recipes.all_recipes import get
+from privrl.recipes.all_recipes import find
 from privrl.recipes.recipe import Recipe
 from privrl.studies.simulation.sampled_tables import sampled
 
@@ -45,7 +45,7 @@ def prepare_audit(
 
     A recipe without privacy takes no budget.
     """
-    recipe = get(recipe) if isinstance(recipe, str) else recipe
+    recipe = find(recipe) if isinstance(recipe, str) else recipe
     if (epsilon, delta, rho) == (None, None, None):
         epsilon, delta = 1.0, 1e-5
     private = recipe.trust != "none"

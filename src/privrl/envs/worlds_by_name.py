@@ -24,6 +24,7 @@ from privrl.envs.tabular.hard_mixture import HardMixture
 from privrl.envs.tabular.icu_sepsis import ICUSepsis
 from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.envs.tabular.linriver import LinRiver
+from privrl.envs.tabular.random_worlds import CombinationLock, RandomWorld
 from privrl.envs.tabular.riverswim import DriftingRiver, RiverSwim, RiverSwimInhomogeneous
 from privrl.envs.tabular.synthetic import SyntheticLinear
 from privrl.envs.zoo.catalogue import WORLDS
@@ -40,6 +41,8 @@ _BUILDERS: dict[str, Callable[..., AnyEnv]] = {
     "riverswim-inhomogeneous": RiverSwimInhomogeneous,
     "drifting-river": DriftingRiver,
     "linriver": LinRiver,
+    "random-world": RandomWorld,
+    "combination-lock": CombinationLock,
     "hard-mixture": HardMixture,
     "icu-sepsis": ICUSepsis,
     "interval-walk": IntervalWalk,

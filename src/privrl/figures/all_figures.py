@@ -8,6 +8,7 @@ from privrl.figures import frontier_online as _frontier_online
 from privrl.figures import liao_he_gu as _liao_he_gu
 from privrl.figures import qiao_wang as _qiao_wang
 from privrl.figures import sahu as _sahu
+from privrl.figures import tabular as _tabular
 from privrl.figures import wang_hegde as _wang_hegde
 from privrl.figures.figure import Figure
 from privrl.recipes.all_recipes import named
@@ -27,6 +28,7 @@ figures: dict[str, Figure] = {
         _frontier_local.FRONTIER,
         _frontier_lq.FRONTIER,
         _drift.DRIFT,
+        _tabular.TABULAR,
     )
 }
 

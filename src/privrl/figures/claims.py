@@ -1,6 +1,6 @@
 """Claims of a paper about a figure, and how the runs decide them.
 
-A rule (see `rules`) takes finished cells and returns an `Outcome`: the status, the number that decides it with its
+A rule (see `rules`) takes finished cells and returns an `ClaimOutcome`: the status, the number that decides it with its
 standard error, and an explanation. Differences of means are tested by Welch's one-sided t test at the level 1 %. If the
 test cannot rule out chance, the claim is "not reproduced". Unless a rule documents another unit, numbers are shares of
 the loss of the uninformed policy: 0 is optimal, and 1 is as bad as the uninformed policy.
@@ -21,7 +21,7 @@ LEVEL = 0.01
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ClaimOutcome:
     """The outcome of a claim.
 
     Attributes:
@@ -38,11 +38,11 @@ class Outcome:
     margin: float | None = None
 
 
-Rule = Callable[[Results], Outcome]
+Rule = Callable[[Results], ClaimOutcome]
 _About = ParamSpec("_About")
 
 
-def rule(judge: Callable[Concatenate[Results, _About], Outcome]) -> Callable[_About, Rule]:
+def rule(judge: Callable[Concatenate[Results, _About], ClaimOutcome]) -> Callable[_About, Rule]:
     """Turn a function that judges results into one that makes rules: `smaller(a, b)` receives its results later."""
 
     @functools.wraps(judge)
@@ -52,10 +52,10 @@ def rule(judge: Callable[Concatenate[Results, _About], Outcome]) -> Callable[_Ab
     return make
 
 
-def decide(holds: bool, text: str, number: float, error: float, limit: float = 0.0) -> Outcome:
+def decide(holds: bool, text: str, number: float, error: float, limit: float = 0.0) -> ClaimOutcome:
     """Return the outcome of a claim about a number. The status changes at `limit`."""
     margin = abs(number - limit) / error if error > 0 else math.inf
-    return Outcome("reproduced" if holds else "not reproduced", text, number, error, margin)
+    return ClaimOutcome("reproduced" if holds else "not reproduced", text, number, error, margin)
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def compare_with_limit(values: Numbers, limit: float) -> Estimate:
 
 
 @rule
-def all_of(results: Results, *rules: Rule) -> Outcome:
+def all_of(results: Results, *rules: Rule) -> ClaimOutcome:
     """Every rule must hold. The number is that of the first rule that fails, or of the last rule."""
     outcomes = [one(results) for one in rules]
     failed = [outcome for outcome in outcomes if outcome.status != "reproduced"]
@@ -114,17 +114,17 @@ def all_of(results: Results, *rules: Rule) -> Outcome:
 
 
 @rule
-def only_if(results: Results, condition: Rule, rule: Rule, otherwise: str) -> Outcome:
+def only_if(results: Results, condition: Rule, rule: Rule, otherwise: str) -> ClaimOutcome:
     """Apply `rule` if `condition` holds. For example, how fast a learner learns can be tested only if it learns."""
     before = condition(results)
     if before.status != "reproduced":
-        return Outcome("cannot be tested", f"{otherwise} {before.text}", before.number, before.error)
+        return ClaimOutcome("cannot be tested", f"{otherwise} {before.text}", before.number, before.error)
     return rule(results)
 
 
 def untestable(why: str) -> Rule:
     """A claim that no run of this figure can decide."""
-    return lambda results: Outcome("cannot be tested", why)
+    return lambda results: ClaimOutcome("cannot be tested", why)
 
 
 def format_estimate(mean: float, error: float | None) -> str:

@@ -16,7 +16,7 @@ import jax
 from privrl.executors.executor import AbstractExecutor
 from privrl.figures import finished_cells as _finished
 from privrl.figures.cell import Cell, Measured
-from privrl.figures.claims import Claim, Outcome
+from privrl.figures.claims import Claim, ClaimOutcome
 from privrl.figures.panels import Panel, draw_panels
 from privrl.figures.verdict import NOTHING_EARLIER, Earlier, EarlierComparison, compose_verdict
 from privrl.plots.style import to_file
@@ -81,7 +81,7 @@ class Reproduction:
     figure: Figure
     smoke: bool
     seed: int
-    outcomes: tuple[tuple[Claim, Outcome], ...]
+    outcomes: tuple[tuple[Claim, ClaimOutcome], ...]
     comparisons: tuple[EarlierComparison, ...]
     files: dict[str, Path]
     run: int

@@ -10,8 +10,8 @@ from jaxtyping import Float
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import (
     LEVEL,
+    ClaimOutcome,
     Estimate,
-    Outcome,
     Results,
     compare_means,
     compare_with_limit,
@@ -26,7 +26,7 @@ _SURE = 2.33  # standard errors: the quantile of a normal distribution at LEVEL
 
 
 @rule
-def smaller(results: Results, a: Cell, b: Cell) -> Outcome:
+def smaller(results: Results, a: Cell, b: Cell) -> ClaimOutcome:
     """The loss of `a` is smaller than that of `b`."""
     one, two = results[a].final_share, results[b].final_share
     difference = compare_means(one, two)
@@ -39,7 +39,7 @@ def smaller(results: Results, a: Cell, b: Cell) -> Outcome:
 
 
 @rule
-def close(results: Results, a: Cell, b: Cell, within: float) -> Outcome:
+def close(results: Results, a: Cell, b: Cell, within: float) -> ClaimOutcome:
     """The loss of `a` exceeds that of `b` by at most `within` of the uninformed policy's loss."""
     one, two = results[a].final_share, results[b].final_share
     excess = compare_means(one, two)
@@ -51,7 +51,7 @@ def close(results: Results, a: Cell, b: Cell, within: float) -> Outcome:
 
 
 @rule
-def falling(results: Results, cells: Sequence[Cell]) -> Outcome:
+def falling(results: Results, cells: Sequence[Cell]) -> ClaimOutcome:
     """The loss falls along the cells: the last is smaller than the first, and no step up is significant."""
     shares = [results[cell].final_share for cell in cells]
     change = compare_means(shares[-1], shares[0])
@@ -64,7 +64,7 @@ def falling(results: Results, cells: Sequence[Cell]) -> Outcome:
 
 
 @rule
-def learns(results: Results, cell: Cell, factor: float = 0.5) -> Outcome:
+def learns(results: Results, cell: Cell, factor: float = 0.5) -> ClaimOutcome:
     """The curve bends: the last fifth of people lose at most half of what the first fifth lost.
 
     In addition the total must be at most half of what the better data-free policy loses, so that sampling error at the
@@ -84,7 +84,7 @@ def learns(results: Results, cell: Cell, factor: float = 0.5) -> Outcome:
 
 
 @rule
-def grows_at_most(results: Results, cell: Cell, exponent: float) -> Outcome:
+def grows_at_most(results: Results, cell: Cell, exponent: float) -> ClaimOutcome:
     """Cumulative regret grows at most like K^exponent, between half of the people and all of them."""
     found = results[cell]
     people = float(found.at[-1])
@@ -93,14 +93,14 @@ def grows_at_most(results: Results, cell: Cell, exponent: float) -> Outcome:
     return decide(slope.p < LEVEL, text, slope.value, slope.error, exponent)
 
 
-def _judge_order(costs: Sequence[Estimate], growth: float, exponent: float, text: str) -> Outcome:
+def _judge_order(costs: Sequence[Estimate], growth: float, exponent: float, text: str) -> ClaimOutcome:
     """A cost changes more slowly than K^exponent while the number of people grows by the factor `growth`.
 
     `text` has places for both costs and for the exponent that was found.
     """
     before, after = costs
     if min(before.value, after.value) <= 0:
-        return Outcome("cannot be tested", "The runs show no cost of privacy.")
+        return ClaimOutcome("cannot be tested", "The runs show no cost of privacy.")
     span = math.log(growth)
     slope = math.log(after.value / before.value) / span
     error = math.hypot(before.error / before.value, after.error / after.value) / span
@@ -109,7 +109,9 @@ def _judge_order(costs: Sequence[Estimate], growth: float, exponent: float, text
 
 
 @rule
-def vanishing_cost(results: Results, private: Sequence[Cell], plain: Sequence[Cell], exponent: float = -0.5) -> Outcome:
+def vanishing_cost(
+    results: Results, private: Sequence[Cell], plain: Sequence[Cell], exponent: float = -0.5
+) -> ClaimOutcome:
     """The cost of privacy falls faster than K^-1/2, the rate of the main term, between the two largest tables."""
     few, many = private[-2:]
     pairs = zip((few, many), plain[-2:], strict=True)
@@ -122,7 +124,7 @@ def vanishing_cost(results: Results, private: Sequence[Cell], plain: Sequence[Ce
 
 
 @rule
-def lower_order(results: Results, private: Cell, plain: Cell, exponent: float = 0.5) -> Outcome:
+def lower_order(results: Results, private: Cell, plain: Cell, exponent: float = 0.5) -> ClaimOutcome:
     """The regret that privacy adds grows more slowly than K^1/2, the main term, between half of the people and all."""
     people = float(results[private].at[-1])
     costs = [compare_means(results[private].until(k), results[plain].until(k)) for k in (people / 2, people)]
@@ -134,36 +136,36 @@ def lower_order(results: Results, private: Cell, plain: Cell, exponent: float = 
 
 
 @rule
-def mostly_smaller(results: Results, pairs: Sequence[tuple[Cell, Cell]]) -> Outcome:
+def mostly_smaller(results: Results, pairs: Sequence[tuple[Cell, Cell]]) -> ClaimOutcome:
     """The first of a pair has a significantly smaller mean loss in most of the pairs."""
     p = [compare_means(results[a].final_share, results[b].final_share).p for a, b in pairs]
     won, lost = sum(x < LEVEL for x in p), sum(x > 1 - LEVEL for x in p)
     text = f"Smaller in {won} of {len(pairs)} cases, larger in {lost}, not significantly different in the others."
-    return Outcome("reproduced" if won > len(pairs) / 2 else "not reproduced", text, won / len(pairs))
+    return ClaimOutcome("reproduced" if won > len(pairs) / 2 else "not reproduced", text, won / len(pairs))
 
 
 @rule
-def ends_below(results: Results, cell: Cell, limit: float) -> Outcome:
+def ends_below(results: Results, cell: Cell, limit: float) -> ClaimOutcome:
     """The loss at the end is below this share of the uninformed policy's loss."""
     share = results[cell].final_share
     return _compare(describe_cell(cell, share), share, limit)
 
 
 @rule
-def stays_above(results: Results, cell: Cell, limit: float) -> Outcome:
+def stays_above(results: Results, cell: Cell, limit: float) -> ClaimOutcome:
     """The loss at the end is at least this share of the uninformed policy's loss: the learner learned little."""
     share = results[cell].final_share
     return _compare(describe_cell(cell, share), share, limit, above=True)
 
 
 @rule
-def beats(results: Results, cell: Cell, level: str) -> Outcome:
+def beats(results: Results, cell: Cell, level: str) -> ClaimOutcome:
     """The loss is smaller than that of a policy that needs no data."""
     return ends_below(cell, _share_of_level(results[cell], level))(results)
 
 
 @rule
-def trails(results: Results, cell: Cell, level: str) -> Outcome:
+def trails(results: Results, cell: Cell, level: str) -> ClaimOutcome:
     """The loss is larger than that of a policy that needs no data."""
     return stays_above(cell, _share_of_level(results[cell], level))(results)
 
@@ -174,7 +176,7 @@ def _share_of_level(found: Measured, level: str) -> float:
 
 
 @rule
-def never_above(results: Results, cell: Cell, limit: float) -> Outcome:
+def never_above(results: Results, cell: Cell, limit: float) -> ClaimOutcome:
     """The running average of the loss never exceeds this share of the uninformed policy's loss."""
     worst = results[cell].shares.max(axis=1)
     largest = format_estimate(*mean_and_error(worst))
@@ -182,7 +184,7 @@ def never_above(results: Results, cell: Cell, limit: float) -> Outcome:
 
 
 @rule
-def slower(results: Results, cells: Sequence[Cell], baseline: Cell, slack: float) -> Outcome:
+def slower(results: Results, cells: Sequence[Cell], baseline: Cell, slack: float) -> ClaimOutcome:
     """Learning takes longer along the cells: the loss, averaged over the whole run, rises.
 
     The average over time decides, because the time at which a single run first gets close to the end favours noisy
@@ -208,7 +210,7 @@ def _find_time(found: Measured, target: float) -> str:
     return f"{found.at[reached.argmax()]:,}" if reached.any() else "more than the whole run"
 
 
-def _compare(text: str, values: Float[np.ndarray, " seeds"], limit: float, above: bool = False) -> Outcome:
+def _compare(text: str, values: Float[np.ndarray, " seeds"], limit: float, above: bool = False) -> ClaimOutcome:
     """The values are below the limit, or above it."""
     mean = compare_with_limit(values, limit)
     side = "more" if above else "less"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from privrl.figures.cell import Cell
-from privrl.figures.claims import Claim, Outcome, Results, Status, format_estimate
+from privrl.figures.claims import Claim, ClaimOutcome, Results, Status, format_estimate
 from privrl.plots.means import mean_and_error
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ NOTHING_EARLIER = Earlier()
 def compose_verdict(
     figure: "Figure",
     results: Results,
-    outcomes: Sequence[tuple[Claim, Outcome]],
+    outcomes: Sequence[tuple[Claim, ClaimOutcome]],
     comparisons: Sequence[EarlierComparison],
     *,
     smoke: bool,
@@ -133,7 +133,7 @@ def compose_verdict(
     return "\n".join(lines)
 
 
-def _claims(outcomes: Sequence[tuple[Claim, Outcome]]) -> list[str]:
+def _claims(outcomes: Sequence[tuple[Claim, ClaimOutcome]]) -> list[str]:
     tally = Counter(outcome.status for _, outcome in outcomes)
     counted = ", ".join(f"{tally[status]} {status}" for status in get_args(Status) if tally[status])
     lines = [f"Of {len(outcomes)} claims: {counted}.", "", "## Claims", ""]
@@ -144,7 +144,7 @@ def _claims(outcomes: Sequence[tuple[Claim, Outcome]]) -> list[str]:
     return lines
 
 
-def compare_with_finding(claim: Claim, outcome: Outcome) -> str:
+def compare_with_finding(claim: Claim, outcome: ClaimOutcome) -> str:
     """Say whether the outcome agrees with the earlier finding and, if not, whether chance can explain it."""
     if claim.found is None:
         return ""
@@ -211,7 +211,7 @@ def _table(head: str, rows: Sequence[Sequence[str]]) -> list[str]:
     return [f"| {head} |", "|" + "---|" * columns, *(f"| {' | '.join(row)} |" for row in rows), ""]
 
 
-def _number(outcome: Outcome) -> str:
+def _number(outcome: ClaimOutcome) -> str:
     return "" if outcome.number is None else format_estimate(outcome.number, outcome.error)
 
 

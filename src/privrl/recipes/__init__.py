@@ -11,8 +11,8 @@ from privrl.lazy import lazy_names
 
 if TYPE_CHECKING:
     from privrl.recipes.all_recipes import get, recipes
-    from privrl.recipes.recipe import Problem, Recipe
+    from privrl.recipes.recipe import Algorithm, Problem, Recipe
 
-__all__ = ["Problem", "Recipe", "get", "recipes"]
+__all__ = ["Algorithm", "Problem", "Recipe", "get", "recipes"]
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -6,10 +6,15 @@ A recipe and its algorithm carry their papers with them; what is added here are 
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local
 from privrl.privacy.trust.shuffled import Shuffled
-from privrl.recipes.all_recipes import algorithms, get
+from privrl.recipes.all_recipes import algorithms, find
 from privrl.recipes.papers import key_of, papers
 from privrl.recipes.recipe import Trust
 
+OWN_ENTRY = """@software{privrl,
+  title = {privrl: reinforcement learning that keeps its users' secrets},
+  author = {{The privrl authors}},
+  year = {2026}
+}"""
 _TRUST: dict[Trust, tuple[str, ...]] = {
     "none": (),
     "central": ("dwork-mcsherry-nissim-smith", "dong-roth-su"),
@@ -57,7 +62,7 @@ def _entries(
     learner: str | AbstractLearner | type[AbstractLearner], privatizer: AbstractPrivatizer | None
 ) -> tuple[str, ...]:
     if isinstance(learner, str):
-        recipe = get(learner)
+        recipe = find(learner)
         kind, trust, own = recipe.algorithm.learner, recipe.trust, recipe.cites + recipe.algorithm.cites
     else:
         kind = learner if isinstance(learner, type) else type(learner)

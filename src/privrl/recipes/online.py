@@ -1,16 +1,23 @@
 """Recipes that learn while people take part, one after another."""
 
+import math
 from typing import Any
 
 import jax.numpy as jnp
 
+from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
-from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
-from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_weighted import WeightedLSVIUCB
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published_noise import lsvi_noise, ucrl_vtr_noise
+from privrl.learners.tabular.bernstein_ucbvi import BernsteinUCBVI
+from privrl.learners.tabular.hoeffding_ucbvi import HoeffdingUCBVI
+from privrl.learners.tabular.obi import OBI
+from privrl.learners.tabular.optimistic_counts import AbstractOptimist
+from privrl.learners.tabular.pucb import PUCB
+from privrl.learners.tabular.ucb_po import UCBPO
 from privrl.learners.tabular.ucbvi import UCBVI
 from privrl.recipes.papers import papers
 from privrl.recipes.recipe import Algorithm, Problem, Recipe
@@ -28,6 +35,34 @@ def _ucbvi(problem: Problem, **settings: Any) -> UCBVI:
 def _ucbvi_in_batches(problem: Problem) -> UCBVI:
     """Blocks of at least 500: the smallest one bounds what a shuffler can hide."""
     return _ucbvi(problem, first_block=500)
+
+
+def _optimist(learner: type[AbstractOptimist], name: str, paper: str) -> Algorithm:
+    """One of the optimistic learners on counts, with the idea of a paper."""
+
+    def build(problem: Problem) -> AbstractOptimist:
+        if problem.rewards is None:
+            raise ValueError(f"{name} needs known rewards of (state, action); this problem has none.")
+        return learner(jnp.asarray(problem.rewards), problem.horizon, stationary=problem.stationary)
+
+    releases = {"transitions": "which state came next", "visits": "how often each action was taken in each state"}
+    return Algorithm(learner, "online", name=name, build=build, cites=(papers[paper],), releases=releases)
+
+
+def _auto_online(problem: Problem) -> AbstractOnlineLearner:
+    """The learner whose counts stand out most from their noise, by public facts.
+
+    Of K people, about K/(SA) take an action in a state at a given step, and K/d move a feature of dimension d. With the
+    noise of one person's share, that is a signal of K/(SA sqrt(2HS)) against K/(d sqrt(2HS)): features win if d < SA.
+    In a stationary world, first visits of all steps are one count of about sqrt(H) times the signal, which `OBI` uses.
+    Both signals grow alike with people and epsilon, so these do not decide. Rewards that must be learnt, or that are
+    paid on arrival, need `LSVIUCB`.
+    """
+    pairs, dim = problem.num_states * problem.num_actions, problem.features.dim
+    gain = math.sqrt(problem.horizon) if problem.stationary else 1.0
+    if problem.rewards is None or dim * gain < pairs:
+        return _lsvi_ucb(problem)
+    return _OBI.build(problem) if problem.stationary else _ucbvi(problem)  # type: ignore[return-value]
 
 
 def _known(problem: Problem) -> dict[str, Any]:
@@ -106,6 +141,11 @@ _UCBVI = Algorithm(
     cites=(papers["azar-osband-munos"],),
     releases={"transitions": "which state came next"},
 )
+_PUCB = _optimist(PUCB, "PUCB", "vietri-balle-krishnamurthy-wu")
+_HOEFFDING = _optimist(HoeffdingUCBVI, "UCBVI with Hoeffding widths", "chowdhury-zhou")
+_BERNSTEIN = _optimist(BernsteinUCBVI, "UCBVI with Bernstein widths", "qiao-wang-online")
+_UCB_PO = _optimist(UCBPO, "UCB-PO", "chowdhury-zhou")
+_OBI = _optimist(OBI, "OBI", "garcelon-perchet-pike-burke-pirotta")
 _UCRL_VTR = Algorithm(
     UCRLVTR,
     "online",
@@ -183,5 +223,39 @@ ONLINE = (
         published=ucrl_vtr_noise,
         claims_epsilon=True,
         source="liao-he-gu",
+    ),
+    Recipe(
+        "auto-online",
+        _OBI,
+        "central",
+        "dp-obi, dp-ucbvi or dp-lsvi-ucb: sizes, features and known rewards decide",
+        _auto_online,
+    ),
+    Recipe("pucb", _PUCB, "none", "optimistic planning on visit and transition counts"),
+    Recipe("dp-pucb", _PUCB, "central", "PUCB on continually released counts, joint privacy"),
+    Recipe("hoeffding-ucbvi", _HOEFFDING, "none", "UCBVI with Hoeffding widths"),
+    Recipe("dp-hoeffding-ucbvi", _HOEFFDING, "central", "UCBVI with Hoeffding widths, joint privacy"),
+    Recipe(
+        "ldp-hoeffding-ucbvi",
+        _HOEFFDING,
+        "local",
+        "UCBVI with Hoeffding widths on randomised responses",
+        pure=True,
+    ),
+    Recipe("bernstein-ucbvi", _BERNSTEIN, "none", "UCBVI with Bernstein widths on visits and transitions"),
+    Recipe("dp-bernstein-ucbvi", _BERNSTEIN, "central", "UCBVI with Bernstein widths on consistent counts"),
+    Recipe("ucb-po", _UCB_PO, "none", "optimistic policy optimisation on counts"),
+    Recipe("dp-ucb-po", _UCB_PO, "central", "UCB-PO on continually released counts, joint privacy"),
+    Recipe("ldp-ucb-po", _UCB_PO, "local", "UCB-PO on randomised responses", pure=True),
+    Recipe("obi", _OBI, "none", "optimistic backward induction on counts of first visits"),
+    Recipe("dp-obi", _OBI, "central", "OBI on continually released counts of first visits, joint privacy"),
+    Recipe(
+        "ldp-obi",
+        _OBI,
+        "local",
+        "OBI on vectors of counts that people perturb themselves",
+        pure=True,
+        vectors=True,
+        cites=(papers["duchi-jordan-wainwright"],),
     ),
 )

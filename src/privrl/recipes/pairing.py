@@ -14,7 +14,7 @@ from privrl.envs.worlds_by_name import AnyEnv, make
 from privrl.mdp.lq import LQTask
 from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central
-from privrl.recipes.all_recipes import get
+from privrl.recipes.all_recipes import find
 from privrl.recipes.recipe import Family, MeasuredProblem, Problem, Recipe
 
 AnyWorld = AnyEnv | Problem | MeasuredProblem | LQTask
@@ -64,9 +64,7 @@ class BudgetArguments:
     def central(self, who: str) -> Central:
         """A trusted curator with this budget, for verbs that have no recipe."""
         self.check(who)
-        pure = self.delta is None and self.rho is None
-        given = (self.epsilon, self.delta, self.rho)
-        return Central(*given, mechanism="laplace" if pure else "gaussian", adjacency=self.adjacency or "replace-one")
+        return Central(self.epsilon, self.delta, self.rho, adjacency=self.adjacency or "replace-one")
 
 
 def recipe_named(learner: str | AbstractLearner, *families: Family) -> Recipe | None:
@@ -77,7 +75,9 @@ def recipe_named(learner: str | AbstractLearner, *families: Family) -> Recipe | 
     """
     if not isinstance(learner, str):
         return None
-    recipe = get(learner)
+    if learner == "auto" and "online" in families:
+        learner = "auto-online"
+    recipe = find(learner)
     if recipe.family not in families:
         raise ValueError(f"`{learner}` {_USE[recipe.family].format(learner)}.")
     return recipe

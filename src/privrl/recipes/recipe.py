@@ -141,6 +141,7 @@ class Recipe:
     `published` is the noise of the paper `source` where a recipe has it, which claims rho (epsilon and delta if it
     `claims_epsilon`), and `continual` how that paper releases running sums.
     A `pure` recipe spends epsilon alone, which is within every (epsilon, delta): a delta is welcome and not needed.
+    With `vectors`, people who trust no one send whole vectors instead of symbols.
     `episodes` is how many people are simulated unless it is said otherwise.
     """
 
@@ -152,6 +153,7 @@ class Recipe:
     title: str = ""
     cites: tuple[str, ...] = ()
     pure: bool = False
+    vectors: bool = False
     published: PublishedNoise | None = None
     claims_epsilon: bool = False
     source: str = ""
@@ -213,9 +215,9 @@ class Recipe:
         if self.trust == "shuffle":
             return Shuffled(epsilon, delta, rho)
         if self.trust == "central":
-            mechanism = "laplace" if epsilon is not None and not delta and rho is None else "gaussian"
-            return Central(epsilon, delta, rho, mechanism=mechanism, adjacency=adjacency)  # type: ignore[arg-type]
-        return Local(epsilon, None if self.pure and epsilon is not None else delta, rho)
+            return Central(epsilon, delta, rho, adjacency=adjacency)
+        pure = self.pure and epsilon is not None
+        return Local(epsilon, None if pure else delta, rho, reports="vectors" if self.vectors else "symbols")
 
     def _as_published(self, noise: PublishedNoise, budget: Budget, adjacency: Adjacency) -> Published:
         """The paper's noise for this budget; a paper that claims rho would spend `zcdp_rho` on epsilon and delta."""

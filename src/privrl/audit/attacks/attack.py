@@ -81,6 +81,9 @@ def likelihood_ratio(release: Release, zero: Array, one: Array, sampling: float 
     y, zero, one = (jnp.asarray(x).ravel() for x in (release.value, zero, one))
     scale = jnp.asarray(noise.scale)  # type: ignore[attr-defined]
     if isinstance(noise, LaplaceNoise):
+        if noise.symmetric:  # the entries below the diagonal have no noise of their own
+            free = np.triu_indices(noise.shape[0])
+            y, zero, one = (x.reshape(noise.shape)[free] for x in (y, zero, one))
         unit = jnp.where(scale > 0, scale, jnp.maximum(jnp.abs(one - zero).sum(), 1e-300))
         return (jnp.abs(y - zero).sum() - jnp.abs(y - one).sum()) / unit
     variance = jnp.where(scale > 0, scale**2, jnp.maximum(((one - zero) ** 2).sum(), 1e-300))

@@ -21,7 +21,8 @@ from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_run import RunTranscript
 from privrl.contracts.release import Release
 from privrl.privacy.noise.sources import white_noise
-from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel, RunningChannel
+from privrl.privacy.trust.channels import AbstractChannel, RoundsChannel, RunningChannel, noise_of
+from privrl.privacy.trust.direction_channels import DirectionChannel
 from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 Pattern = tuple[int, ...]
@@ -121,8 +122,10 @@ def pattern_weight(transcript: RunTranscript, step: Query, pattern: Pattern) -> 
         gain = float(sum(block < step.block for block in pattern))
     else:
         columns = _encoding(channel, len(transcript.ends))[:, list(pattern)]
-        gain = float(np.linalg.norm(columns.sum(axis=1)))
-    return gain * noise_weight(float(channel.scale))  # type: ignore[attr-defined]
+        pure = isinstance(channel, RunningChannel) and channel.mechanism == "laplace"
+        gain = float(np.linalg.norm(columns.sum(axis=1), 1 if pure else 2))
+    scale = channel.radius if isinstance(channel, DirectionChannel) else channel.scale  # type: ignore[attr-defined]
+    return gain * noise_weight(float(scale))
 
 
 def _encoding(channel: AbstractChannel, blocks: int) -> Float[np.ndarray, "blocks blocks"]:
@@ -143,5 +146,8 @@ def _stream_ratio(
     means = [jnp.asarray(_encoding(channel, blocks)) @ total.reshape(blocks, -1) for total in (zero, one)]
     y = jnp.asarray(inverse) @ jnp.stack([release.value.ravel() for release in releases])
     apart = means[1] - means[0]
+    if channel.mechanism == "laplace":
+        encoded = [Release(row, noise_of(channel.statistic, "laplace", channel.scale)) for row in y]
+        return jnp.stack([likelihood_ratio(*each) for each in zip(encoded, *means, strict=True)]).sum()
     variance = jnp.where(channel.scale > 0, channel.scale**2, jnp.maximum((apart**2).sum(), 1e-300))
     return jnp.vdot(y - (means[0] + means[1]) / 2, apart) / variance

@@ -17,7 +17,9 @@ from privrl.audit.surface.recorded_run import RunTranscript
 from privrl.contracts.release import Release
 from privrl.privacy.noise.sources import uniform
 from privrl.privacy.trust.channels import noise_of
+from privrl.privacy.trust.direction_channels import DirectionChannel
 from privrl.privacy.trust.symbol_channels import SymbolChannel
+from privrl.privacy.trust.vector_channels import VectorChannel
 
 # The person's number is public and determines their query. This is how many numbers are tried.
 _QUERIES = 64
@@ -93,14 +95,32 @@ def _report_scores(
                 score = score + log_probability(channel, report, truth) - log_probability(channel, report, zero)
             else:
                 answers = jax.vmap(lambda x, c=channel: c.statistic.contribution(x, plan))(records)
-                release = Release(report, noise_of(channel.statistic, "gaussian", channel.scale))
-                score = score + likelihood_ratio(release, *answers)
+                score = score + _vector_ratio(channel, report, *answers)
         return score
 
     def one(key: PRNGKeyArray) -> Array:
         return visit(key) if times == 1 else jax.vmap(visit)(jax.random.split(key, times)).sum()
 
     return jax.vmap(one)(keys)
+
+
+def _vector_ratio(channel: VectorChannel | DirectionChannel, report: Array, zero: Array, one: Array) -> Array:
+    """Return the log-likelihood ratio of one report of a vector.
+
+    A direction z has density proportional to lie + (truth - lie) P(its side is that of the term), and the side of a
+    term x of norm at most C is that of x with probability (1 + |x|/C)/2.
+    """
+    if isinstance(channel, VectorChannel):
+        return likelihood_ratio(
+            Release(report, noise_of(channel.statistic, channel.mechanism, channel.scale)), zero, one
+        )
+    norm, lie = channel.statistic.l2("add-remove"), jax.nn.sigmoid(-channel.epsilon)
+
+    def log_density(x: Array) -> Array:
+        share = (1.0 + jnp.linalg.norm(x.ravel()) / norm * jnp.where(jnp.vdot(report, x) >= 0, 1.0, -1.0)) / 2.0
+        return jnp.log(lie + (1.0 - 2.0 * lie) * share)
+
+    return log_density(one) - log_density(zero)
 
 
 @dataclass(frozen=True)
@@ -124,7 +144,7 @@ class ShuffleAttack(AbstractAttack):
 
 @eqx.filter_jit
 def _shuffled_scores(
-    channel: SymbolChannel, symbols: Int[Array, "3 n"], world: Int[Array, ""], keys: Key[Array, " n"]
+    channel: SymbolChannel, symbols: Int[Array, "3 n"], world: Int[Array, ""], keys: Key[Array, " m"]
 ) -> Float[Array, " m"]:
     n, k = symbols.shape[1], channel.statistic.num_symbols
 

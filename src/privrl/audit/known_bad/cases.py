@@ -13,13 +13,18 @@ from privrl.audit.known_bad import (
     noise,
     printed_lq,
     protocols,
+    pure_streams,
     returns,
     rounding,
     stores,
+    trials,
 )
 from privrl.audit.known_bad.case import Case
 
-_MODULES = (noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores, returns)
+_MODULES = (
+    *(noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores, returns),
+    *(pure_streams, trials),
+)
 CASES: tuple[Case, ...] = tuple(case for module in _MODULES for case in module.CASES)
 
 

@@ -36,18 +36,24 @@ _PRIVATE = Central(epsilon=EPSILON, delta=DELTA)
 )
 def noise_for_one_visit(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """A stream of counts with a person in the first three blocks, who has one of two records each time."""
+    attack = attack_visits(_PRIVATE, flawed)
+    found = bound_epsilon(attack.scores(key, trials), DELTA, CONFIDENCE, gaussian=True)
+    blocks = len(attack.transcript.ends)
+    return Audited(EPSILON, found, "epsilon", found > EPSILON, f"{blocks} blocks, {_OFTEN.times} visits")
+
+
+def attack_visits(private: Central, flawed: bool) -> ChannelAttack:
+    """Attack a stream of counts with a person in the first three blocks; `flawed` noise is for one block."""
     world = tiny_world()
     learner = UCBVI(world.rewards, world.horizon, first_block=2, growth=1.5)
-    ends = short_run(learner, _PRIVATE, _OFTEN)
-    study = Study.online(learner, _PRIVATE, ends[-1], ONCE if flawed else _OFTEN)
+    ends = short_run(learner, private, _OFTEN)
+    study = Study.online(learner, private, ends[-1], ONCE if flawed else _OFTEN)
     nothing = (None,) * (len(ends) + 1)  # counts depend on no plan
-    run = RunTranscript(learner, _PRIVATE, study.ledger, study.channels(), ends, nothing, ())
+    run = RunTranscript(learner, private, study.ledger, study.channels(), ends, nothing, ())
     records = make_record_pool(world, np.random.default_rng(0), limit=200)
     first, second, _ = find_farthest(run.queries_about(0)[0].answers(records))
     pattern = tuple(range(_OFTEN.times))
-    attack = ChannelAttack(run, (pattern, pattern), pick_records(records, np.array([first, second])))
-    found = bound_epsilon(attack.scores(key, trials), DELTA, CONFIDENCE, gaussian=True)
-    return Audited(EPSILON, found, "epsilon", found > EPSILON, f"{len(run.ends)} blocks, {_OFTEN.times} visits")
+    return ChannelAttack(run, (pattern, pattern), pick_records(records, np.array([first, second])))
 
 
 class _Numbered(Patience):
@@ -56,8 +62,10 @@ class _Numbered(Patience):
     def _key(self, user: str, visit: str) -> str:
         return f"{user} {visit}"
 
-    def arrive_all(self, came: Sequence[tuple[object, object]], closed: int) -> list[Ticket]:
-        return super(Patience, self).arrive_all(came, closed)
+    def arrive_all(
+        self, came: Sequence[tuple[object, object]], closed: int, groups: Sequence[str] | None = None
+    ) -> list[Ticket]:
+        return super(Patience, self).arrive_all(came, closed, groups)
 
 
 @case(

@@ -56,7 +56,8 @@ def protocol_attacks(
     """Attack how a recipe makes its releases; the budget is given as for `lower_bound`.
 
     Returns:
-        One finding for each attack that applies; none for a recipe without privacy, which hides nothing.
+        One finding for each attack; one that does not apply says why. None for a recipe without privacy, which hides
+        nothing.
     """
     recipe, privatizer, world, learner = prepare_audit(recipe, epsilon, delta, rho, env)
     if recipe.trust == "none":
@@ -71,9 +72,8 @@ def protocol_attacks(
             _sequences.attack_run(run, world),
             *_agents(run, world, key, rng),
         )
-        return tuple(
-            finding for finding in found if finding.tried
-        )  # randomised answers have no noise that could cancel
+        why = "people randomise their answers themselves, and no released noise could cancel"
+        return tuple(one if one.tried or one.not_run else dataclasses.replace(one, not_run=why) for one in found)
     assert isinstance(world, Env | AbstractPatients) and isinstance(learner, AbstractOfflineLearner)
     data = make_data(world, learner, _PEOPLE, key)
     if isinstance(data, RewardFunction):
@@ -132,13 +132,21 @@ def _function(data: RewardFunction, fit: FitTranscript, rng: np.random.Generator
 
 
 def _agents(run: RunTranscript, world: Env | LQEnv, key: PRNGKeyArray, rng: np.random.Generator) -> tuple[Finding, ...]:
-    """Run the attacks on agents, if the learner can be used with one."""
+    """Run the attacks on agents, or say why the learner cannot be used with one."""
     learner, privatizer = run.learner, run.privatizer
     rounds = any(declared.access == "rounds" for declared in learner.declare(len(run.ends)))
     runs = (tuple(int(end) for end in learner.blocks(people)) for people in range(2, _LARGEST_RUN))
     ends = next((ends for ends in runs if len(ends) >= 3), None)
-    if not isinstance(privatizer, Central) or rounds or ends is None:
-        return ()
+    why = ""
+    if not isinstance(privatizer, Central):
+        why = "an agent needs a trusted curator with its own noise"
+    elif rounds:
+        why = "an agent cannot ask new queries about people who left"
+    elif ends is None:
+        why = f"the learner has fewer than three blocks with {_LARGEST_RUN} people"
+    if why or ends is None:
+        attacks = (_stays.LENGTH_OF_STAY, _crashes.CRASHES, _coming_back.COMING_BACK)
+        return tuple(Finding(attack, 0, not_run=why) for attack in attacks)
     kind = Controller if isinstance(world, LQEnv) else Agent
     people = ends[-1]
 

@@ -22,6 +22,8 @@ from privrl.audit.surface.recorded_people import SameTotal
 from privrl.audit.surface.recorded_run import RunTranscript
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.mdp.lq import LQTrajectory
+from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import System, standard_normal
 from privrl.privacy.noise.symmetric import on_diagonal
@@ -95,7 +97,7 @@ class Lopsided(AbstractStatistic):
         self.inner, self.shape, self.symmetric = inner, inner.shape, inner.symmetric
         self.step = jnp.asarray(step)
 
-    def contribution(self, record: AnyRecords, query: object) -> Array:
+    def contribution(self, record: Trajectory | LQTrajectory, query: object) -> Array:
         whole = jnp.full(self.shape, self.step) * (record.length > 0)
         return jnp.where(jnp.triu(jnp.ones(self.shape, bool), 1), whole * (1.0 - 2.0**-40), whole)
 

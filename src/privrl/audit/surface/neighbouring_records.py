@@ -18,8 +18,9 @@ from privrl.envs.lq_worlds import LQEnv
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.mdp.lq import LQTrajectory
 from privrl.mdp.types import Trajectory
+from privrl.statistics.arm_sums import Outcomes
 
-AnyRecords = Trajectory | LQTrajectory
+AnyRecords = Trajectory | LQTrajectory | Outcomes
 """Stacked records of people."""
 Stacked = TypeVar("Stacked")  # a pytree of stacked arrays
 

@@ -4,6 +4,7 @@ import abc
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -45,6 +46,37 @@ class MemorylessActor(AbstractActor):
         return self.actor(*decision), memory
 
 
+class LoggingActor(AbstractActor):
+    """A program that decides as an `Actor` does and logs the probability of each action.
+
+    The probability is the share of a grid of uniform numbers at which the actor takes the same action. It is exact if
+    the actor compares them with multiples of 1/20 and 1/60.
+
+    Arguments:
+        actor: decides.
+        horizon: the number of steps.
+    """
+
+    actor: Actor
+    horizon: int = eqx.field(static=True)
+
+    def begin(self) -> Float[Array, " H"]:
+        return jnp.ones(self.horizon)
+
+    def act(
+        self,
+        memory: Float[Array, " H"],
+        step: Int[Array, ""],
+        state: PyTree,
+        observation: Float[Array, " D"],
+        uniforms: Float[Array, " uniforms"],
+    ) -> tuple[Int[Array, ""], Float[Array, " H"]]:
+        action = self.actor(step, state, observation, uniforms)
+        grid = jnp.stack(jnp.meshgrid((jnp.arange(20) + 0.5) / 20, (jnp.arange(60) + 0.5) / 60), axis=-1).reshape(-1, 2)
+        others = jax.vmap(lambda pair: self.actor(step, state, observation, pair))(grid)
+        return action, memory.at[step].set(jnp.maximum((others == action).mean(), 1.0 / len(grid)))
+
+
 class AssistedActor(AbstractActor):
     """Practice with a bounded share of advice; the memory is the weight of the episode.
 
@@ -69,11 +101,11 @@ class AssistedActor(AbstractActor):
         observation: Float[Array, " D"],
         uniforms: Float[Array, " uniforms"],
     ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-        at, on = self.policy.decisions(self.read(observation)), memory < self.policy.max_weight
+        at, ratio = self.policy.decisions(self.read(observation)), self.policy.ratio_at(memory)
         # Practice uses the high bits of this uniform number; its low bits make another, independent one.
-        advised = on & (jnp.mod(uniforms[0] * 2.0**26, 1.0) < at.alpha(self.policy.max_ratio))
+        advised = jnp.mod(uniforms[0] * 2.0**26, 1.0) < at.alpha(ratio)
         action = jnp.where(advised, at.advice, self.practice(step, state, observation, uniforms))
-        return action, jnp.where(on, memory * at.rho(action, self.policy.max_ratio), memory)
+        return action, jnp.minimum(memory * at.rho(action, ratio), self.policy.bound)
 
 
 class _Measured(eqx.Module):

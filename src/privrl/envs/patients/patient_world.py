@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from privrl.envs.base import check_at_least
-from privrl.envs.patients.actors import AbstractActor, Actor, MemorylessActor, UniformActor, as_actor
+from privrl.envs.patients.actors import AbstractActor, Actor, LoggingActor, MemorylessActor, UniformActor, as_actor
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement
 from privrl.mdp.multinomial import AnyKey
@@ -67,6 +67,8 @@ class Walk(NamedTuple):
     rewards: Float[Array, " H"]
     death: Float[Array, " H"]
     discharge: Float[Array, " H"]
+    memory: PyTree = None
+    """The actor's, after the last step."""
 
 
 class AbstractPatients(eqx.Module):
@@ -159,9 +161,11 @@ class AbstractPatients(eqx.Module):
 
         H = self.horizon
         start = (self.begin(draws.person, draws.uniform), who.begin())
-        (last, _), (seen, *rest) = jax.lax.scan(step, start, (jnp.arange(H), draws.normals[:H], draws.uniforms[:H]))
+        (last, memory), (seen, *rest) = jax.lax.scan(
+            step, start, (jnp.arange(H), draws.normals[:H], draws.uniforms[:H])
+        )
         after = self.observe(last, draws.normals[H], draws.uniforms[H, _UNIFORMS:])
-        return Walk(jnp.concatenate([seen, after[None]]), *rest)
+        return Walk(jnp.concatenate([seen, after[None]]), *rest)._replace(memory=memory)
 
     def ends(self, walk: Walk, draws: Draws) -> tuple[Int[Array, ""], Bool[Array, ""], Float[Array, " H"]]:
         """The length of an episode, whether it ended by death, and its rewards."""
@@ -186,7 +190,7 @@ class AbstractPatients(eqx.Module):
         return jnp.sum(there * (walk.rewards + self.survival * (1 - walk.death) * leaves))
 
     @eqx.filter_jit
-    def _chunk(self, actor: Actor, keys: Key[Array, " people"]) -> Trajectory:
+    def _chunk(self, actor: Actor | AbstractActor, keys: Key[Array, " people"]) -> Trajectory:
         def one(key: AnyKey) -> Trajectory:
             draws = self.draws(key)
             walk = self.walk(actor, draws)
@@ -194,16 +198,17 @@ class AbstractPatients(eqx.Module):
             ended = self._over(walk, draws)[1].any() | (self.survival > 0)
             last = (jnp.arange(self.horizon) == length - 1)[:, None]
             after = jnp.where(last, jnp.where(ended, ENDED, NOT_RECORDED), walk.observations[1:])
-            return Trajectory(walk.observations[:-1], walk.actions, paid, after, length)
+            logged = walk.memory if isinstance(actor, LoggingActor) else None
+            return Trajectory(walk.observations[:-1], walk.actions, paid, after, length, logged)
 
         return jax.vmap(one)(keys)
 
-    def sample(self, policy: MeasuredPolicy | Actor, people: int, key: AnyKey) -> Trajectory:
+    def sample(self, policy: MeasuredPolicy | Actor | LoggingActor, people: int, key: AnyKey) -> Trajectory:
         """Episodes of `people` people; states are measurements `[people, H, D]`, NaN if missing.
 
         The last next state of an episode is `ENDED`, or `NOT_RECORDED` if the horizon has cut it off.
         """
-        actor = as_actor(policy)
+        actor = policy if isinstance(policy, LoggingActor) else as_actor(policy)
         parts = [self._chunk(actor, keys) for keys in key_chunks(key, people)]
         return jax.tree.map(lambda *x: np.concatenate([np.asarray(part) for part in x])[:people], *parts)
 

@@ -16,10 +16,10 @@ import numpy as np
 from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.types import TabularMDP
 
-Outcomes = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
+TransitionTable = dict[int, dict[int, list[tuple[float, int, float, bool]]]]
 
 
-def _load(id: str, arguments: dict[str, object]) -> tuple[Outcomes, np.ndarray]:
+def _load(id: str, arguments: dict[str, object]) -> tuple[TransitionTable, np.ndarray]:
     import gymnasium
 
     try:
@@ -45,7 +45,7 @@ def _load(id: str, arguments: dict[str, object]) -> tuple[Outcomes, np.ndarray]:
     return table, np.asarray(initial, float)
 
 
-def _endings(P: Outcomes, initial: np.ndarray) -> tuple[set[int], bool]:
+def _endings(P: TransitionTable, initial: np.ndarray) -> tuple[set[int], bool]:
     """The states in which episodes end, and whether any of them is also entered, or started from, without ending."""
     reached = {int(s) for s in np.flatnonzero(initial)}
     frontier, ends, passed = list(reached), set(), set(reached)

@@ -2,7 +2,7 @@
 
 `TDFP` for rows of real numbers: phi(s) x a in the place of cells (s, a). Releases, with the share of mu^2 of each:
 
-    columns (.04):   histograms of the measurements; medians and quantiles standardise phi      `lap_columns.py`
+    columns (.04):   histograms of the measurements; medians and quantiles standardise phi
     gram (.20):      G_a = sum phi phi^T 1[a] by action, which also says what practice does     `lap_regression.py`
     returns (.06):   sum phi (y - 1/2), y the return to go in [0, 1];   F_1 = clip(1/2 + phi^T f, 0, 1)
     round-k (.64):   b_a = sum phi e 1[a], e_t = delta_t + gamma trace e_{t+1}, delta = unit r + gamma F_k(s') - F_k(s);
@@ -27,17 +27,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
-from privrl.learners.continuous.lap_columns import standardised
 from privrl.learners.continuous.lap_regression import Carried, Moments, advantages, common, standard_values
+from privrl.learners.restriction import list_rules
 from privrl.learners.tabular.clip_levels import ClipLevel, clip_level
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Feature, Measurement, check_measurements
 from privrl.mdp.quadratic_features import QuadraticFeatures, check_products
+from privrl.mdp.rules import Rules
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.norms import PersonNorms
 from privrl.statistics.person_sums import AbstractPersonSum, ActionGrams, FeatureErrors, FeatureReturns, Rewarding
@@ -58,7 +59,7 @@ class LAP(AbstractOfflineLearner):
     >>> table = privrl.data.Episodes.from_trajectories(people, features=world.columns, num_actions=world.num_actions)
     >>> learner = privrl.LAP(world.columns, world.num_actions, world.horizon, rounds=(1.0,))
     >>> privrl.fit(table, learner, privrl.Central(epsilon=1, delta=1e-6), key=0)
-    Result(MeasuredPolicy, LAP, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, MeasuredPolicy, LAP, central privacy, epsilon 1, delta 1e-06, simulated noise)
 
     Arguments:
         columns: what a row holds: measurements with public bounds, and categories.
@@ -72,6 +73,7 @@ class LAP(AbstractOfflineLearner):
         anchor: kappa in typical posterior standard deviations: how strongly practice's own choice counts.
         support: the smallest frequency of an advised action in practice, relative to its most frequent action.
         trace: in [0, 1], how far what came later counts in a round, besides what is expected of the next state.
+        rules: public rules; those that do not depend on the previous action restrict the choices of every round.
     """
 
     columns: tuple[Measurement, ...] = eqx.field(static=True)
@@ -85,6 +87,7 @@ class LAP(AbstractOfflineLearner):
     anchor: float = eqx.field(static=True, default=1.0)
     support: float = eqx.field(static=True, default=0.1)
     trace: float = eqx.field(static=True, default=0.5)
+    rules: Rules = eqx.field(static=True, default=Rules())
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -126,6 +129,7 @@ class LAP(AbstractOfflineLearner):
             "contribution norm": "released quantiles of norms, of a person with all their stays",
             "reward range": [0.0, self.largest_reward],
             "rewards": "estimated",
+            **list_rules(self.rules),
         }
 
     def declare(self) -> tuple[Declared, ...]:
@@ -152,20 +156,20 @@ class LAP(AbstractOfflineLearner):
         F = LayeredValue.start(start, practice, support, len(self.rounds))
         carried = Carried.nothing(self.num_actions, phi.dim)
         for k in range(len(self.rounds)):
-            errors = FeatureErrors(phi, self.num_actions, unit, self._rewarding, F, self.trace)
+            errors = FeatureErrors(phi, self.num_actions, unit, self._rewarding, F, self.trace, self.rules)
             b, noise, clip = self._asked(ask, "round", errors, most * size, f"-{k + 1}")
             found, carried = advantages(moments, b, noise, self._sampling(clip, moments), carried)
             kappa = self.anchor * found.deviation
             F = F.with_layer(k, found.change, found.by_action, kappa)
         theta, anchor, values = jax.device_put((found.by_action, np.array(kappa), standard_values(moments, f)))
         last = (phi.centre, phi.half_width, theta, practice, anchor, support)
-        return Solution(MeasuredPolicy(self.columns, self.products, *last), values)
+        return Solution(MeasuredPolicy(self.columns, self.products, *last, self.rules), values)
 
     def _features(self, ask: Ask) -> QuadraticFeatures:
         shares = ColumnShares(self.columns)
         if not any(isinstance(column, Feature) for column in self.columns):
             return QuadraticFeatures.unscaled(self.columns, self.products)
-        found = standardised(np.asarray(ask("columns", shares).value), shares.edges)
+        found = standardise_columns(np.asarray(ask("columns", shares).value), shares.edges)
         centre, half_width = jax.device_put(found)
         return QuadraticFeatures(self.columns, centre, half_width, self.products)
 
@@ -182,3 +186,29 @@ class LAP(AbstractOfflineLearner):
     def _sampling(self, clip: ClipLevel, moments: Moments) -> float:
         """v: the sampling variance of a sum per unit of |phi|^2."""
         return _SAMPLING * float(clip.level) ** 2 * float(clip.people) / moments.trace
+
+
+def standardise_columns(
+    histograms: Float[Array | np.ndarray, "F bins"], edges: Float[Array | np.ndarray, " edges"]
+) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, " F"]]:
+    """The centre c and half-width s of each measurement, from noisy histograms; in NumPy, so nothing is compiled.
+
+    c is the median, and s = (q90 - q10)/2, at least 1.5 bins; 0 and 1 where nothing was seen.
+
+    The last entry of a histogram, the share of missing values, is not used. Sums up to each edge are made monotone by
+    the mean of their running maximum from below and their running minimum from above.
+    """
+    at = np.asarray(edges)
+    found = [_centre_and_width(np.asarray(shares), at) for shares in np.asarray(histograms)]
+    centres, half_widths = zip(*found, strict=True)
+    return np.array(centres), np.array(half_widths)
+
+
+def _centre_and_width(shares: Float[np.ndarray, " bins"], edges: Float[np.ndarray, " edges"]) -> tuple[float, float]:
+    total = np.append(0.0, np.cumsum(shares[:-1]))
+    if not total[-1] > 0:
+        return 0.0, 1.0
+    rising = np.maximum.accumulate(total) + np.minimum.accumulate(total[::-1])[::-1]
+    level = (rising - rising[0]) / max(rising[-1] - rising[0], 1e-12)
+    low, middle, high = np.interp([0.1, 0.5, 0.9], level, edges)
+    return float(middle), float(max((high - low) / 2, 0.75 * (edges[1] - edges[0])))

@@ -44,13 +44,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
+from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Declared
 from privrl.learners.control.optimism import ConfidenceSet, most_optimistic
 from privrl.mdp.lq import LinearPolicy, LQTask
 from privrl.mdp.riccati import clip_norm, optimal_cost, riccati
 from privrl.mdp.types import number
 from privrl.privacy.continual.mechanisms import every, geometric_schedule
-from privrl.privacy.noise.distributions import GaussianNoise, SymmetricNoise
+from privrl.privacy.noise.distributions import GaussianNoise, LaplaceNoise, SymmetricNoise
 from privrl.statistics.lq_moments import LQCross, LQGram, LQMoments, from_upper, joint_weight
 from privrl.statistics.setting_checks import check_choice
 
@@ -164,14 +165,13 @@ class OFULQ(AbstractOnlineLearner):
         n, p = self.task.state_dim, self.task.state_dim + self.task.input_dim
         if self.paper_users is None:
             moments = released["moments"]  # [chowdhury-zhou-shroff A1:3] both sums in one release
-            assert isinstance(moments.noise, SymmetricNoise)
             c = jnp.sqrt((math.sqrt(2.0) - 1.0) * (1.0 + self.task.gain_bound**2))
-            cross_noise = GaussianNoise(moments.noise.scale / (math.sqrt(2.0) * c), (p, n))
+            gram_noise, cross_noise = _noise_of_blocks(moments.noise, p, n)
             return ReleasedSums(
                 moments.value[:p, :p],
                 moments.value[:p, p:] / c,
-                SymmetricNoise(moments.noise.scale, p).spectral_bound(self.failure),
-                cross_noise.norm_bound(self.failure),
+                gram_noise.spectral_bound(self.failure),
+                cross_noise.norm_bound(self.failure) / c,
             )
         # The paper's bounds are for all m levels of its tree; a sum over k people has as many nodes as k has digits 1.
         gram, cross = released["gram"], released["cross"]
@@ -208,3 +208,12 @@ class OFULQ(AbstractOnlineLearner):
         task, n = self.task, self.task.state_dim
         costs = (task.state_cost, task.input_cost, task.first_moment)
         return optimal_cost(Theta[:n].T, Theta[n:].T, *costs, task.largest_noise, self.horizon)
+
+
+def _noise_of_blocks(noise: AbstractNoise, p: int, n: int) -> tuple[AbstractNoise, AbstractNoise]:
+    """The noise of the first p rows and columns of the moments, and that of the p rows next to them."""
+    if isinstance(noise, LaplaceNoise):
+        gram = LaplaceNoise(noise.scale, (p, p), noise.terms, symmetric=True)
+        return gram, LaplaceNoise(noise.scale, (p, n), noise.terms)
+    assert isinstance(noise, SymmetricNoise)
+    return SymmetricNoise(noise.scale, p), GaussianNoise(noise.scale / math.sqrt(2.0), (p, n))

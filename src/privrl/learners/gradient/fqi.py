@@ -34,7 +34,7 @@ class FQI(AbstractEpisodeGradients):
     >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
     >>> learner = privrl.FQI(3, 2, 4, steps=3)
     >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
-    Result(TabularPolicy, FQI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, TabularPolicy, FQI, central privacy, epsilon 1, delta 1e-06, simulated noise)
 
     Arguments:
         num_states, num_actions, horizon: the size of the world, public.

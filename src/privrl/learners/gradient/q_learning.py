@@ -35,8 +35,8 @@ class QLearning(AbstractEpisodeGradients):
 
     >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
     >>> learner = privrl.QLearning(world.features, 4, steps=3)
-    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
-    Result(TabularPolicy, QLearning, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0).certificate
+    Certificate(QLearning, central privacy, epsilon 1, delta 1e-06, simulated noise)
 
     Arguments:
         features: public features of (state, action); they also say how many there are of each.

@@ -21,7 +21,9 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
+from privrl.learners.restriction import allowed_table, list_rules
 from privrl.mdp.features import AbstractFeatures
+from privrl.mdp.rules import Rules
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.moments import Gram, Targets
 
@@ -35,6 +37,7 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
         bonus: C, the size of the pessimistic penalty; a public choice that the certificate does not depend on.
         ridge: lambda.
         failure: probability with which a noise bound may fail (utility only, never privacy).
+        rules: public rules; those that do not depend on the previous action restrict every choice.
     """
 
     features: AbstractFeatures
@@ -42,6 +45,7 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
     bonus: float = eqx.field(static=True, default=0.1)
     ridge: float = eqx.field(static=True, default=0.1)
     failure: float = eqx.field(static=True, default=0.05)
+    rules: Rules = eqx.field(static=True, default=Rules())
 
     @property
     def space(self) -> tuple[int, int]:
@@ -52,7 +56,8 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
         return self.features.dim * max(self.features.dim, self.features.num_states * self.features.num_actions)
 
     def bounds(self) -> dict[str, Any]:
-        return {"feature norm": 1.0, "reward range": [0.0, 1.0], "horizon": self.horizon, "rewards": "estimated"}
+        own = {"feature norm": 1.0, "reward range": [0.0, 1.0], "horizon": self.horizon, "rewards": "estimated"}
+        return own | list_rules(self.rules)
 
     @abc.abstractmethod
     def values(self, ask: Ask, h: int, V: Float[Array, " S"]) -> Float[Array, "S A"]:
@@ -63,9 +68,11 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
         pi = []
         for h in reversed(range(self.horizon)):  # [qiao-wang A2:3] our h counts from 0
             Q = self.values(ask, h, V)
+            allowed = allowed_table(self.rules, self.features.num_states)
+            Q = Q if allowed is None else jnp.where(allowed, Q, -jnp.inf)
             V = Q.max(axis=-1)
             pi.append(TabularPolicy.greedy(Q[None]).probabilities[0])  # [qiao-wang A2:14] ties shared
-        return Solution(TabularPolicy(jnp.stack(pi[::-1]).reshape(self.horizon, *self.space)))
+        return Solution(TabularPolicy(jnp.stack(pi[::-1]).reshape(self.horizon, *self.space), self.rules))
 
 
 class PEVI(AbstractPessimisticRegression):
@@ -74,7 +81,7 @@ class PEVI(AbstractPessimisticRegression):
     >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
     >>> learner = privrl.PEVI(world.features, 4)
     >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
-    Result(TabularPolicy, PEVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, TabularPolicy, PEVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
     """
 
     def declare(self) -> tuple[Declared, ...]:

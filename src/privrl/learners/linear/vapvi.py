@@ -50,7 +50,7 @@ class VAPVI(AbstractPessimisticRegression):
     >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
     >>> learner = privrl.VAPVI(world.features, 4)
     >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
-    Result(TabularPolicy, VAPVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, TabularPolicy, VAPVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
 
     Arguments: those of `AbstractPessimisticRegression`, and
         calibration: what the noise is calibrated to: `"span"` (the released range of V), `"range"` (the largest

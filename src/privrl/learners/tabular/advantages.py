@@ -88,13 +88,18 @@ def plan(
     horizon: int,
     pessimism: float,
     spread: float,
+    allowed: Bool[Array, "S A"] | None = None,
 ) -> ShrunkenPlan:
-    """Backward induction, see the module; states that are not `live` are terminal and worth nothing."""
+    """Backward induction, see the module; states that are not `live` are terminal and worth nothing.
+
+    Only `allowed` actions are chosen. Sums of the others still count in the prior, which describes practice.
+    """
     candidate = (sums.N - 0.5 * jnp.sqrt(sums.visit_noise) > 0) & live[:, None]
     n = jnp.where(candidate, sums.N, 0.0)
     typical = (n**2).sum() / jnp.maximum(n.sum(), _TINY)
-    most_taken = jnp.where(live[:, None], sums.N, 0.0)
-    trusted = candidate.any(axis=1, keepdims=True)
+    may = jnp.ones_like(candidate) if allowed is None else allowed
+    most_taken = jnp.where(may, jnp.where(live[:, None], sums.N, 0.0), -jnp.inf)
+    trusted = (candidate & may).any(axis=1, keepdims=True)
 
     def step(carry: tuple[Array, Array], nothing: None) -> tuple[tuple[Array, Array], tuple[Array, Array, Array]]:
         del nothing
@@ -111,7 +116,7 @@ def plan(
         k = tau2 * n / jnp.maximum(tau2 * n**2 + noise, _TINY)
         variance = tau2 * jnp.clip(1.0 - k * n, 0.0, 1.0)
         score = p + k * (e - n * p) - z * jnp.sqrt(variance)
-        choice = jnp.where(trusted, jnp.where(candidate, score, -jnp.inf), most_taken)
+        choice = jnp.where(trusted, jnp.where(candidate & may, score, -jnp.inf), most_taken)
         pi = TabularPolicy.greedy(choice[None]).probabilities[0]
         best = (pi * jnp.where(trusted, score, p)).sum(axis=1)
         V = jnp.where(live, jnp.clip(W[:, 0] + best, 0.0, 1.0), 0.0)

@@ -38,14 +38,15 @@ class Practice(eqx.Module):
         n = jnp.maximum(self.visits, 0.0).sum(axis=1)
         return n / jnp.maximum(n.sum(), _TINY)
 
-    @property
-    def most_taken(self) -> Float[Array, "S A"]:
-        """One-hot in the most frequent action."""
-        return jnp.eye(self.visits.shape[1])[self.visits.argmax(axis=1)]
+    def most_taken(self, allowed: Bool[Array, "S A"] | None = None) -> Float[Array, "S A"]:
+        """One-hot in the most frequent action, of those that are `allowed`."""
+        visits = self.visits if allowed is None else jnp.where(allowed, self.visits, -jnp.inf)
+        return jnp.eye(self.visits.shape[1])[visits.argmax(axis=1)]
 
-    def supported(self, least: float) -> Bool[Array, "S A"]:
-        """Visible actions that practice takes at least `least` times as often as its most frequent one."""
-        return self.visible & (self.probabilities >= least * self.probabilities.max(axis=1, keepdims=True))
+    def supported(self, least: float, allowed: Bool[Array, "S A"] | None = None) -> Bool[Array, "S A"]:
+        """Visible `allowed` actions that practice takes at least `least` times as often as its most frequent one."""
+        P = self.probabilities if allowed is None else jnp.where(allowed, self.probabilities, 0.0)
+        return self.visible & (P > 0.0) & (least * P.max(axis=1, keepdims=True) <= P)
 
 
 @eqx.filter_jit
@@ -67,14 +68,18 @@ def practice(noisy: Float[Array, "S A"], noise: Float[Array, ""], live: Bool[Arr
 
 
 def anchored(
-    score: Float[Array, "S A"], kappa: Float[Array, ""], practice: Practice, support: float
+    score: Float[Array, "S A"],
+    kappa: Float[Array, ""],
+    practice: Practice,
+    support: float,
+    allowed: Bool[Array, "S A"] | None = None,
 ) -> Float[Array, "S A"]:
-    """The anchored choice, see the module: one action per state, ties broken by the first."""
-    supported = practice.supported(support)
+    """The anchored choice among the `allowed` actions, see the module: one per state, ties broken by the first."""
+    supported = practice.supported(support, allowed)
     score = score + kappa * jnp.log(practice.probabilities)
     best = jnp.where(supported, score, -jnp.inf).argmax(axis=1)
     one_hot = jnp.eye(score.shape[1])[best]
-    return jnp.where(supported.any(axis=1, keepdims=True), one_hot, practice.most_taken)
+    return jnp.where(supported.any(axis=1, keepdims=True), one_hot, practice.most_taken(allowed))
 
 
 def typical_deviation(variance: Float[Array, "S A"], visits: Float[Array, "S A"]) -> Float[Array, ""]:

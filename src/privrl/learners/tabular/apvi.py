@@ -37,7 +37,9 @@ from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
+from privrl.learners.restriction import allowed_table, list_rules
 from privrl.learners.tabular.consistency import consistent_counts
+from privrl.mdp.rules import Rules
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import Counting, RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.setting_checks import check_choice
@@ -52,7 +54,7 @@ class APVI(AbstractOfflineLearner):
     >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
     >>> learner = privrl.APVI(3, 2, 4)
     >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
-    Result(TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
 
     Arguments:
         num_states, num_actions, horizon: the size of the world, public.
@@ -65,6 +67,7 @@ class APVI(AbstractOfflineLearner):
         bonus: C1, against the chance of few samples; by default .1, in the paper sqrt(2).
         noise_bonus: C2, against what noise hides; by default .01, in the paper 16.
         failure: probability with which a noise bound may fail (utility only, never privacy).
+        rules: public rules; those that do not depend on the previous action restrict every choice.
     """
 
     num_states: int = eqx.field(static=True)
@@ -79,6 +82,7 @@ class APVI(AbstractOfflineLearner):
     bonus: float | None = eqx.field(static=True, default=None)
     noise_bonus: float | None = eqx.field(static=True, default=None)
     failure: float = eqx.field(static=True, default=0.05)
+    rules: Rules = eqx.field(static=True, default=Rules())
 
     def __check_init__(self) -> None:
         check_choice("calibration", self.calibration, tuple(_CONSTANTS))
@@ -100,6 +104,7 @@ class APVI(AbstractOfflineLearner):
             "contribution norm": self.contribution_norm or "none",
             "reward range": [0.0, 1.0],
             "rewards": "estimated" if self._estimates_rewards else "known",
+            **list_rules(self.rules),
         }
 
     def declare(self) -> tuple[Declared, ...]:
@@ -120,7 +125,7 @@ class APVI(AbstractOfflineLearner):
             known = jnp.zeros((S, A)) if self.rewards is None else self.rewards[min(h, self.rewards.shape[0] - 1)]
             V, pi_h = _backup(self, model, known, V, jnp.asarray(float(H - h)))
             pi.append(pi_h)
-        return Solution(TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A)))
+        return Solution(TabularPolicy(jnp.stack(pi[::-1]).reshape(H, S, A), self.rules))
 
     def _model(self, ask: Ask, stage: int | None) -> "_Model":
         """[qiao-wang eq. 3 and 5] from releases about one stage or all."""
@@ -200,8 +205,11 @@ def _backup(
     Q = jnp.clip(Q - Gamma, 0.0, largest)  # [qiao-wang A1:6-7]
     table = jnp.zeros(S * A).at[model.pairs].set(jnp.where(trusted, Q, 0.0), mode="drop").reshape(S, A)
     eligible = jnp.zeros(S * A, bool).at[model.pairs].set(trusted, mode="drop").reshape(S, A)
-    choice = table
+    choice, taken, allowed = table, model.taken, allowed_table(learner.rules, S)
+    if allowed is not None:
+        choice, taken = (jnp.where(allowed, x, -jnp.inf) for x in (table, taken))
+        eligible = eligible & allowed
     if not paper:  # [qiao-wang A1:8] untrusted actions do not tie, see the module
-        choice = jnp.where(eligible.any(axis=-1, keepdims=True), jnp.where(eligible, table, -1.0), model.taken)
+        choice = jnp.where(eligible.any(axis=-1, keepdims=True), jnp.where(eligible, table, -1.0), taken)
     pi = TabularPolicy.greedy(choice[None]).probabilities[0]  # [qiao-wang A1:8] ties shared
     return (pi * table).sum(axis=-1), pi

@@ -30,11 +30,13 @@ from jaxtyping import Array, Bool, Float, Int
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
+from privrl.learners.restriction import allowed_table, list_rules
 from privrl.learners.tabular.anchor import Practice, practice
 from privrl.learners.tabular.clip_levels import ClipLevel, averaged, clip_level
 from privrl.learners.tabular.tap_kernel import Kernel, denoised, groups, kernel
 from privrl.learners.tabular.tap_planning import Evidence, Judgement, improved, planned_by_step, with_round
 from privrl.learners.tabular.tdfp import TDFP, first_feature
+from privrl.mdp.rules import Rules
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.norms import Norms
 from privrl.statistics.setting_checks import check_terminal
@@ -77,6 +79,7 @@ class TAP(AbstractOfflineLearner):
         pessimism: z, posterior standard deviations by which an advantage is lowered.
         support: the smallest frequency of an advised action in practice, relative to its most frequent action.
         spread: how much wider advantages are taken to differ than the fit of their standard deviation says.
+        rules: public rules; those that do not depend on the previous action restrict every choice.
     """
 
     num_states: int = eqx.field(static=True)
@@ -89,6 +92,7 @@ class TAP(AbstractOfflineLearner):
     pessimism: float = eqx.field(static=True, default=0.5)
     support: float = eqx.field(static=True, default=0.05)
     spread: float = eqx.field(static=True, default=1.5)
+    rules: Rules = eqx.field(static=True, default=Rules())
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -128,6 +132,7 @@ class TAP(AbstractOfflineLearner):
             "reward range": [0.0, 1.0],
             "return bound": self.largest_return,
             "rewards": "estimated",
+            **list_rules(self.rules),
         }
 
     def declare(self) -> tuple[Declared, ...]:
@@ -159,14 +164,22 @@ class TAP(AbstractOfflineLearner):
         """The rounds of `TDFP`, with everything that is left."""
         self._skip(ask, *_NEXT_STATES, "visits-again", *(f"round-norms-{k + 1}" for k in range(len(self.rounds))))
         Y, noise = self._returns(ask)
-        return TDFP(*self._world, shares=self.rounds).rounds_from(ask, *first_feature(Y, noise**2, self.live))
+        return TDFP(*self._world, shares=self.rounds, rules=self.rules).rounds_from(
+            ask, *first_feature(Y, noise**2, self.live)
+        )
 
     def _rounds(self, ask: Ask, evidence: Evidence) -> Solution:
         seen = evidence.practice
         Y, noise = self._returns(ask)
         F = self.largest_return * mean_returns(Y, noise, self.live)
         judgement = Judgement(
-            self._discount, self.largest_return, self.anchor, self.pessimism, self.support, self.spread
+            self._discount,
+            self.largest_return,
+            self.anchor,
+            self.pessimism,
+            self.support,
+            self.spread,
+            allowed_table(self.rules, self.num_states),
         )
         for k in range(len(self.rounds)):
             errors = ClippedErrors(*self._world, jnp.ones(()), F, self._discount, self.largest_return)
@@ -178,8 +191,8 @@ class TAP(AbstractOfflineLearner):
             evidence = with_round(evidence, jnp.asarray(float(k)), sums, noise, F, variance, judgement)
             pi, F = improved(evidence, F, judgement)
         if bool(evidence.model):
-            return Solution(TabularPolicy(planned_by_step(evidence, judgement, self.horizon)), F)
-        return Solution(TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space))), F)
+            return Solution(TabularPolicy(planned_by_step(evidence, judgement, self.horizon), self.rules), F)
+        return Solution(TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space)), self.rules), F)
 
     @property
     def _world(self) -> tuple[int, int, int, tuple[int, ...]]:

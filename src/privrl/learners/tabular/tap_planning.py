@@ -55,7 +55,7 @@ class Evidence(eqx.Module):
 
 
 class Judgement(eqx.Module):
-    """Public settings of the choice: see `TAP`."""
+    """Public settings of the choice: see `TAP`; and which actions rules allow."""
 
     discount: float = eqx.field(static=True)
     largest_return: float = eqx.field(static=True)
@@ -63,6 +63,7 @@ class Judgement(eqx.Module):
     pessimism: float = eqx.field(static=True)
     support: float = eqx.field(static=True)
     spread: float = eqx.field(static=True)
+    allowed: Bool[Array, "S A"] | None = None
 
 
 def advantages(
@@ -139,7 +140,7 @@ def _improved(
         judgement.spread,
     )
     score = judged.mean - judgement.pessimism * judged.deviation
-    pi = anchored(score, judgement.anchor * judged.typical, practice, judgement.support)
+    pi = anchored(score, judgement.anchor * judged.typical, practice, judgement.support, judgement.allowed)
     gain = (pi * score).sum(axis=1)
     return pi, jnp.where(evidence.live, jnp.clip(F + gain, 0.0, judgement.largest_return), 0.0)
 

@@ -36,7 +36,10 @@ from jaxtyping import Array, Bool, Float
 
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
+from privrl.learners.restriction import allowed_table, list_rules
 from privrl.learners.tabular.advantages import CellSums, plan, shrunken_means, weighted_line, weighted_mean
+from privrl.mdp.rules import Rules
+from privrl.mdp.types import TabularPolicy
 from privrl.statistics.differences import Differences, ReturnsToGo
 from privrl.statistics.setting_checks import check_terminal
 
@@ -47,7 +50,7 @@ class TDFP(AbstractOfflineLearner):
     >>> world = privrl.envs.make("riverswim", states=3, horizon=4)
     >>> learner = privrl.TDFP(3, 2, 4, terminal=(), in_flight_rewards=True)
     >>> privrl.fit(world, learner, privrl.Central(epsilon=1, delta=1e-6), episodes=200, key=0)
-    Result(TabularPolicy, TDFP, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, TabularPolicy, TDFP, central privacy, epsilon 1, delta 1e-06, simulated noise)
 
     Arguments:
         num_states, num_actions, horizon: the size of the world, public.
@@ -62,6 +65,7 @@ class TDFP(AbstractOfflineLearner):
         pessimism: z at no noise, in posterior standard deviations.
         spread: how much wider advantages are taken to differ than the fit of their standard deviation says.
         iterate_below: a round's planned value is the next feature if privacy's share of the variance is below this.
+        rules: public rules; those that do not depend on the previous action restrict every choice.
     """
 
     num_states: int = eqx.field(static=True)
@@ -78,6 +82,7 @@ class TDFP(AbstractOfflineLearner):
     pessimism: float = eqx.field(static=True, default=0.75)
     spread: float = eqx.field(static=True, default=2.0)
     iterate_below: float = eqx.field(static=True, default=0.95)
+    rules: Rules = eqx.field(static=True, default=Rules())
 
     gives_values: ClassVar[bool] = True
 
@@ -116,6 +121,7 @@ class TDFP(AbstractOfflineLearner):
             "reward range": [0.0, 1.0],
             "return bound": self._largest_return,
             "rewards": "estimated",
+            **list_rules(self.rules),
         }
 
     def declare(self) -> tuple[Declared, ...]:
@@ -134,15 +140,15 @@ class TDFP(AbstractOfflineLearner):
 
     def rounds_from(self, ask: Ask, F: Float[Array, " S"], w: Float[Array, " S"]) -> Solution:
         """All rounds after round 0, from its feature and weights of states: the policy, and the last feature."""
-        live = self._live
+        live, allowed = self._live, allowed_table(self.rules, self.num_states)
         rounds = _Rounds.empty(len(self.shares), 5 if self.in_flight_rewards else 4, self.num_states, self.num_actions)
         for k, share in enumerate(self.shares):
             rounds = self._asked(ask, rounds, k, share, F, w)
             sums = _combined(rounds, F, w, jnp.asarray(1.0 / self._largest_return))
-            planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread)
+            planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread, allowed)
             if planned.noise_share < self.iterate_below:
                 F = _next_feature(planned.values, F, w, live)
-        return Solution(planned.policy, F)
+        return Solution(TabularPolicy(planned.policy.probabilities, self.rules), F)
 
     def _asked(
         self, ask: Ask, rounds: "_Rounds", k: int, share: float, F: Float[Array, " S"], w: Float[Array, " S"]

@@ -15,12 +15,13 @@ looking at their data (parallel composition). The cost of a list of events is th
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence
+from fractions import Fraction
 from typing import TypeVar
 
 from privrl.contracts.statistic import Adjacency
 from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.events import Event, Request
-from privrl.privacy.accounting.gdp import check, gdp_epsilon, gdp_mu, zcdp_root
+from privrl.privacy.accounting.gdp import check, dominating_mu, gdp_epsilon, gdp_mu, zcdp_root
 from privrl.privacy.accounting.losses import gaussian_norm, loss_distribution
 from privrl.privacy.accounting.shuffling import shuffled_epsilon
 
@@ -50,6 +51,26 @@ def mu_of(events: Sequence[Event]) -> float | None:
     if not all(event.mechanism == "gaussian" and event.sampling == 1 for event in events):
         return None
     return max(gaussian_norm(scope) for scope in _scopes(events))
+
+
+def gdp_cost(events: Sequence[Event]) -> Fraction:
+    """A mu^2 such that `events` together are mu-GDP, also if each is chosen after the results of the ones before.
+
+    A Gaussian release costs its mu^2, whether or not it is sampled, and any other release the square of the mu that
+    dominates its epsilon. The sum is exact.
+
+    Raises:
+        BudgetError: something is released without noise.
+    """
+    for event in events:
+        if math.isinf(event.parameter):
+            raise BudgetError(f"The release `{event.name}` has no noise, and no budget pays for it.")
+    return max(sum((_gdp_square(event) for event in scope), Fraction(0)) for scope in _scopes(events))
+
+
+def _gdp_square(event: Event) -> Fraction:
+    mu = event.parameter if event.mechanism == "gaussian" else dominating_mu(event.parameter)
+    return event.times * Fraction(mu) ** 2
 
 
 _Item = TypeVar("_Item", Event, Request)

@@ -24,6 +24,9 @@ take the earliest blocks from some i on in every epoch, over which `_spread` max
 inner products of columns grow neither with their distance nor later in the epoch, H = |G|; such patterns exist, so for
 G >= 0 the bound is attained. It is exact for the square root, truncated or not, and for `Fresh`; for trees it is a
 bound.
+
+With Laplace noise the L1 norms of columns add up over a person's blocks (`largest_sum`), in one epoch or in several, so
+the bound is exact for every distance.
 """
 
 import functools
@@ -35,8 +38,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Float64, Int, Int64
 
+from privrl.contracts.noise_distribution import NoiseKind
 from privrl.privacy.continual.mechanisms import AbstractContinual, Draw
-from privrl.privacy.continual.participation import Participation
+from privrl.privacy.continual.participation import Participation, largest_sum
 
 
 class Epochs(AbstractContinual):
@@ -55,6 +59,8 @@ class Epochs(AbstractContinual):
     def __check_init__(self) -> None:
         if not 0.0 <= self.forget <= 1.0:
             raise ValueError(f"`forget` is {self.forget}; it must lie in [0, 1].")
+        if len({part.noise for part in self.parts}) != 1:
+            raise ValueError("All parts must have the same kind of noise.")
 
     @classmethod
     def from_lengths(
@@ -70,8 +76,16 @@ class Epochs(AbstractContinual):
         return sum(self.parts[p].steps for p in self.order)
 
     @property
+    def noise(self) -> NoiseKind:
+        return self.parts[0].noise
+
+    @property
     def factor(self) -> float:
         return 1.0
+
+    def columns(self) -> Float64[np.ndarray, " steps"]:
+        own = [part.columns() / part.factor for part in self.parts]
+        return np.concatenate([own[p] for p in self.order])
 
     @property
     def _calendar(self) -> "_Calendar":
@@ -98,6 +112,8 @@ class Epochs(AbstractContinual):
         return jnp.where(jnp.asarray(self._calendar.begins)[t], self.forget, 1.0) * running
 
     def sensitivity(self, participation: Participation) -> float:
+        if self.noise == "laplace":
+            return largest_sum(self.columns(), participation)
         m = participation.times
         moved = np.zeros((len(self.parts), m + 1))
         for p, part in enumerate(self.parts):
@@ -146,6 +162,14 @@ class Epochs(AbstractContinual):
             finished = self.forget**2 * found[-1][-1]
         return np.concatenate(found)
 
+    def _largest_weights(self) -> Float64[np.ndarray, " steps"]:
+        own = [part.factor * part._largest_weights() for part in self.parts]
+        finished, found = 0.0, []
+        for p in self.order:
+            found.append(np.maximum(finished, own[p]))
+            finished = self.forget * found[-1][-1]
+        return np.concatenate(found)
+
 
 def _earliest(encoder: Float64[np.ndarray, "rows n"], participation: Participation) -> Float64[np.ndarray, "n times"]:
     """W(i, k)^2: an upper bound on how far k blocks of one epoch move its encoding, the first of them i or later; -inf
@@ -165,7 +189,7 @@ def _earliest(encoder: Float64[np.ndarray, "rows n"], participation: Participati
     return found
 
 
-def _spread(epochs: list[Float64[np.ndarray, "n times"]], participation: Participation) -> float:
+def _spread(epochs: list[Float64[np.ndarray, "_ times"]], participation: Participation) -> float:
     """The largest sum of `_earliest` over epochs, with the distance kept from the last block in one to the next."""
     m, distance = participation.times, participation.distance
     steps = sum(map(len, epochs))

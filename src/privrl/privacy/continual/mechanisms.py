@@ -7,7 +7,13 @@ noise_t: linear combinations of standard white noise, one fresh array per step, 
 **Formal guarantee.** Write the releases as A x + scale B z with A the prefix sums, B what `step` does to the white
 noise z. If one leaf moves by at most D in L2 norm, the whole sequence is exactly mu-GDP for the largest
 mu = ||B^+ A e_j|| D/scale over leaves j (adaptive leaves included, as B is lower triangular with a positive diagonal).
-`factor` is at least that norm: `scale = factor * D / mu` gives mu-GDP. The noise must be normal.
+`factor` is at least that norm: `scale = factor * D / mu` gives mu-GDP. This is for normal noise (`noise` is
+"gaussian").
+
+With Laplace noise all norms are L1 norms. Every z_t is drawn once and is Laplace noise on row t of E x, E = B^-1 A,
+which is a function of leaves 0, ..., t. Given the releases so far, row t costs |(E (x - x'))_t|_1/scale; the rows add
+up to at most max_j |E e_j|_1 D/scale, for adaptive leaves, too. So `scale = factor * D / epsilon` gives
+epsilon-differential privacy with delta = 0. A row that no leaf of the person is in costs nothing.
 """
 
 import abc
@@ -21,16 +27,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, Int, Int64
 
+from privrl.contracts.noise_distribution import NoiseKind
 from privrl.contracts.release import MAX_RELEASES
-from privrl.privacy.continual.participation import Participation, largest
+from privrl.privacy.continual.participation import Participation, largest, largest_sum
 
 Draw = Callable[[int], Array]
 
 
 class AbstractContinual(eqx.Module):
-    """Noise for `steps` released prefix sums."""
+    """Noise for `steps` released prefix sums. `noise` is the kind of white noise, and decides the norm of `factor`."""
 
     steps: eqx.AbstractVar[int]
+    noise: eqx.AbstractVar[NoiseKind]
 
     def __check_init__(self) -> None:
         if self.steps < 1:
@@ -39,7 +47,7 @@ class AbstractContinual(eqx.Module):
     @property
     @abc.abstractmethod
     def factor(self) -> float:
-        """Noise scale per unit of leaf sensitivity over mu: the largest column norm of the encoder."""
+        """Noise scale per unit of leaf sensitivity over mu (or epsilon): the largest column norm of the encoder."""
 
     @abc.abstractmethod
     def encoder(self) -> Float64[np.ndarray, "rows steps"]:
@@ -56,8 +64,14 @@ class AbstractContinual(eqx.Module):
 
     def sensitivity(self, participation: Participation) -> float:
         """An upper bound on how far a person in several leaves moves E x, for terms of norm 1 (`participation.py`)."""
+        if self.noise == "laplace":
+            return largest_sum(self.columns(), participation)
         encoder = self.encoder()
         return largest(encoder.T @ encoder, participation)
+
+    def columns(self) -> Float64[np.ndarray, " steps"]:
+        """The L1 norm of every column of the encoder."""
+        return np.abs(self.encoder()).sum(axis=0)
 
     @abc.abstractmethod
     def init(self, shape: tuple[int, ...]) -> Float[Array, "..."]:
@@ -67,14 +81,21 @@ class AbstractContinual(eqx.Module):
     def step(
         self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """The next state and noise_t; `fresh(i)` draws the i-th new standard normal array of this step."""
+        """The next state and noise_t; `fresh(i)` draws the i-th new standard array of this step, normal or Laplace."""
 
     @abc.abstractmethod
     def _variances(self) -> Float64[np.ndarray, " steps"]: ...
 
     def variance(self, t: int | Int[Array, ""]) -> Float[Array, ""]:
-        """Variance of every entry of noise_t."""
+        """Variance of every entry of noise_t, in units of the variance of the white noise."""
         return jnp.asarray(self._variances())[t]
+
+    def _largest_weights(self) -> Float64[np.ndarray, " steps"]:
+        return np.ones(self.steps)
+
+    def largest_weight(self, t: int | Int[Array, ""]) -> Float[Array, ""]:
+        """The largest weight of one draw in noise_t. Only mechanisms for Laplace noise need it."""
+        return jnp.asarray(self._largest_weights())[t]
 
     def matrix(self) -> Float64[np.ndarray, "steps steps"]:
         """B: what the white noise of step j adds to release t; lower triangular, with a positive diagonal."""
@@ -82,13 +103,17 @@ class AbstractContinual(eqx.Module):
 
 
 class Fresh(AbstractContinual):
-    """Independent noise on every release; the first leaf is in all of them, so the factor is sqrt(steps)."""
+    """Independent noise on every release; the first leaf is in all of them, so the factor is sqrt(steps).
+
+    With Laplace noise it is `steps`.
+    """
 
     steps: int = eqx.field(static=True)
+    noise: NoiseKind = eqx.field(static=True, default="gaussian")
 
     @property
     def factor(self) -> float:
-        return math.sqrt(self.steps)
+        return float(self.steps) if self.noise == "laplace" else math.sqrt(self.steps)
 
     def encoder(self) -> Float64[np.ndarray, "rows steps"]:
         return np.tril(np.ones((self.steps, self.steps)))
@@ -109,11 +134,10 @@ class Fresh(AbstractContinual):
 class AbstractTree(AbstractContinual):
     """Noise on the sums over dyadic intervals, in as many levels as `steps` has binary digits."""
 
-    steps: int = eqx.field(static=True)
-
     @property
     def factor(self) -> float:
-        return math.sqrt(self.steps.bit_length())
+        levels = self.steps.bit_length()
+        return float(levels) if self.noise == "laplace" else math.sqrt(levels)
 
     def encoder(self) -> Float64[np.ndarray, "rows steps"]:
         leaves = np.arange(self.steps)
@@ -132,6 +156,14 @@ class BinaryTree(AbstractTree):
     people of whom the last answer has seen K-1, steps = K-1 and that is ceil(log2 K); publishing the final sum too
     is steps = K, one level more when K is a power of 2.
     """
+
+    steps: int = eqx.field(static=True)
+    noise: NoiseKind = eqx.field(static=True, default="gaussian")
+
+    def columns(self) -> Float64[np.ndarray, " steps"]:
+        """The number of intervals of each leaf that are drawn: one for each release, the largest that ends with it."""
+        ends = np.arange(1, self.steps + 1)
+        return count_covers(ends - (ends & -ends))
 
     def step(
         self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
@@ -152,8 +184,12 @@ class Honaker(AbstractTree):
     noise whose variance s_i^2 = v_i^2 + (1 - v_i)^2 s_{i-1}^2 is known. One normal draw of that scale has the same
     distribution.
 
-    `factor` is that of all noisy intervals. The releases reveal less, so the guarantee has slack.
+    `factor` is that of all noisy intervals. The releases reveal less, so the guarantee has slack. One normal draw
+    replaces several, so the noise is Gaussian.
     """
+
+    steps: int = eqx.field(static=True)
+    noise: NoiseKind = eqx.field(static=True, default="gaussian", init=False)
 
     def step(
         self, state: Float[Array, "..."], fresh: Draw, t: int | Int[Array, ""]
@@ -163,6 +199,12 @@ class Honaker(AbstractTree):
 
     def _variances(self) -> Float64[np.ndarray, " steps"]:
         return _digits(self.steps) @ _refinement(self.steps.bit_length())[0]
+
+
+def count_covers(starts: Int64[np.ndarray, " steps"]) -> Float64[np.ndarray, " steps"]:
+    """The number of intervals that hold each leaf, if interval t consists of leaves `starts[t]`, ..., t."""
+    begun = np.bincount(starts, minlength=len(starts)).cumsum()
+    return (begun - np.arange(len(starts))).astype(float)  # intervals that ended with an earlier leaf do not hold it
 
 
 def check_blocks(number: int, total: int) -> None:

@@ -78,6 +78,22 @@ def largest(gram: Float64[np.ndarray, "steps steps"], participation: Participati
     return float(np.sqrt(max(_best(holding[b:], m, distance)[m] for b in range(steps))))
 
 
+def largest_sum(columns: Float64[np.ndarray, " steps"], participation: Participation) -> float:
+    """The largest sum of L1 norms of the columns of a pattern, over all patterns: exact, by dynamic programming.
+
+    Terms of L1 norm at most D in blocks b_1, ..., b_m move E x by at most D sum_i |E e_{b_i}|_1 in L1 norm. If E has
+    no negative entries, equal terms without negative entries attain it.
+    """
+    m, distance, steps = participation.times, participation.distance, len(columns)
+    if distance == 0:
+        return m * float(columns.max())
+    best = np.zeros(steps + distance)  # best[i]: of blocks i, i + 1, ..., with at most k of them
+    for _ in range(min(m, -(-steps // distance))):
+        taken = columns + best[distance:]
+        best[:steps] = np.maximum.accumulate(taken[::-1])[::-1]
+    return float(best[0])
+
+
 def separate(steps: int, participation: Participation) -> float:
     """`largest` of the identity, exactly: sums of blocks, each with noise of its own.
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Float64, Int
 
+from privrl.contracts.noise_distribution import NoiseKind
 from privrl.privacy.continual.mechanisms import AbstractContinual, Draw
 from privrl.privacy.continual.participation import Participation
 
@@ -74,6 +75,7 @@ class SquareRoot(AbstractToeplitz):
     """
 
     steps: int = eqx.field(static=True)
+    noise: NoiseKind = eqx.field(static=True, default="gaussian", init=False)
 
     @property
     def coefficients(self) -> Float64[np.ndarray, " steps"]:
@@ -93,6 +95,7 @@ class Banded(AbstractToeplitz):
 
     steps: int = eqx.field(static=True)
     band: int = eqx.field(static=True)
+    noise: NoiseKind = eqx.field(static=True, default="gaussian", init=False)
 
     def __check_init__(self) -> None:
         if not 1 <= self.band <= self.steps:

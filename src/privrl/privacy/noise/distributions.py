@@ -9,6 +9,7 @@ import math
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
@@ -124,56 +125,103 @@ class SymmetricNoise(AbstractNoise):
 
 
 class LaplaceNoise(AbstractNoise):
-    """Independent Laplace entries with density exp(-|x|/scale)/(2 scale); `scale` broadcasts to `shape`.
+    """Independent Laplace entries with density exp(-|x|/scale)/(2 scale), or sums of several of them.
 
-    With several scales the bounds are those of the largest one: |W_i| <= max scale * |Laplace(1)|.
+    Arguments:
+        scale: the scale of one draw, the largest one in a sum; broadcasts to `shape`.
+        shape: the shape of the array.
+        terms: the sum of the squared scales of the draws that an entry adds up, over the squared largest one. For n
+            equal draws it is n. It is a number and may be traced.
+        symmetric: whether the entries below the diagonal of a square matrix repeat those above it.
+
+    With an array of scales the bounds are those of the largest one: |W_i| <= max scale * |Laplace(1)|.
+
+    A sum of draws with scales c_i <= c has the moment generating function prod 1/(1 - (t c_i)^2), at most
+    (1 - (t c)^2)^-terms because -ln(1 - x)/x does not fall with x. So Chernoff's bound for `terms` equal draws holds.
     """
 
     scale: Float[Array, "..."]
     shape: tuple[int, ...] = eqx.field(static=True)
+    terms: Float[Array, ""]
+    symmetric: bool = eqx.field(static=True)
     white: ClassVar[White] = "laplace"
 
-    def __init__(self, scale: ArrayLike, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, scale: ArrayLike, shape: tuple[int, ...], terms: ArrayLike = 1.0, *, symmetric: bool = False
+    ) -> None:
         self.scale = jnp.asarray(scale, float)
         self.shape = shape
+        self.terms = jnp.asarray(terms, float)
+        self.symmetric = symmetric
 
     @property
     def variance(self) -> Float[Array, "..."]:
-        return 2.0 * self.scale**2
+        return 2.0 * self.terms * self.scale**2
 
     @property
     def std(self) -> Float[Array, "..."]:
-        return math.sqrt(2.0) * jnp.abs(self.scale)
+        return jnp.sqrt(2.0 * self.terms) * jnp.abs(self.scale)
 
     def norm_bound(self, failure: float) -> Float[Array, ""]:
-        """The smallest of three bounds on the quantile, for n unit entries, E_i = |W_i| exponential.
+        """The smallest of three bounds on the quantile, for n entries of scale 1 that add up k draws (`terms`).
 
-        (1) ||W||_2 <= ||W||_1, a Gamma(n) variable. (2) ||W||_2 <= sqrt(n) max. (3) Outside an event of probability
-        failure/2 all E_i <= m; the squares cut at m^2 have mean <= 2 and second moment <= 24, so by Bernstein their
-        sum exceeds 2n + sqrt(48 n t) + m^2 t/3, t = ln(2/failure), with probability at most failure/2.
+        (1) For k = 1: ||W||_2 <= ||W||_1, a Gamma(n) variable. (2) ||W||_2 <= sqrt(n) max. (3) Outside an event of
+        probability failure/2 all |W_i| <= m; the squares cut at m^2 have mean <= 2k and second moment
+        <= 12 k^2 + 12 k, so by Bernstein their sum exceeds 2kn + sqrt(24 n (k^2 + k) t) + m^2 t/3, t = ln(2/failure),
+        with probability at most failure/2. A symmetric matrix has at most sqrt 2 times the norm of its triangle.
         """
-        n = math.prod(self.shape)
+        n, k = self._free, self.terms
         t = math.log(2.0 / checked_probability(failure))
-        cut = -math.log(_each(failure / 2.0, n))
-        bernstein = math.sqrt(2.0 * n + math.sqrt(48.0 * n * t) + cut**2 * t / 3.0)
-        by_max = -math.sqrt(n) * math.log(_each(failure, n))
-        return jnp.abs(self.scale).max() * min(_gamma_quantile(n, failure), by_max, bernstein)
+        cut = self._quantile(_each(failure / 2.0, n))
+        bernstein = jnp.sqrt(2.0 * k * n + jnp.sqrt(24.0 * n * (k**2 + k) * t) + cut**2 * t / 3.0)
+        smallest = jnp.minimum(bernstein, math.sqrt(n) * self._quantile(_each(failure, n)))
+        smallest = jnp.where(k <= 1.0, jnp.minimum(smallest, _gamma_quantile(n, failure)), smallest)
+        return jnp.abs(self.scale).max() * smallest * (math.sqrt(2.0) if self.symmetric else 1.0)
 
     def spectral_bound(self, failure: float) -> Float[Array, ""]:
-        """The norm bound, or the largest absolute row and column sum if that is smaller.
+        """The norm bound, or for single draws the largest absolute row and column sum if that is smaller.
 
         ||W|| <= sqrt(||W||_1 ||W||_inf); each of the 2d sums is a Gamma(d) variable and gets failure/(2d).
         """
         d = size_of_square(self.shape)
         sums = jnp.abs(self.scale).max() * _gamma_quantile(d, checked_probability(failure) / (2.0 * d))
-        return jnp.minimum(self.norm_bound(failure), sums)
+        norm = self.norm_bound(failure)
+        return jnp.where(self.terms <= 1.0, jnp.minimum(norm, sums), norm)
 
     def max_bound(self, failure: float) -> Float[Array, ""]:
-        """Exact for one common scale: P(|W_i| > x) = exp(-x/scale), n independent entries."""
-        return -jnp.abs(self.scale).max() * math.log(_each(failure, math.prod(self.shape)))
+        """Exact for single draws of one common scale: P(|W_i| > x) = exp(-x/scale), n independent entries."""
+        return jnp.abs(self.scale).max() * self._quantile(_each(failure, self._free))
 
     def from_white(self, white: ArrayLike) -> Float[Array, "..."]:
-        return jnp.broadcast_to(self.scale, self.shape) * _of_shape(white, self.shape)
+        """One draw for each entry; for a symmetric matrix those on and above the diagonal."""
+        drawn = _of_shape(white, self.shape)
+        if self.symmetric:
+            drawn = jnp.triu(drawn) + jnp.triu(drawn, 1).T
+        return jnp.broadcast_to(self.scale, self.shape) * drawn
+
+    @property
+    def _free(self) -> int:
+        d = size_of_square(self.shape) if self.symmetric else 0
+        return d * (d + 1) // 2 if self.symmetric else math.prod(self.shape)
+
+    def _quantile(self, failure: float) -> Float[Array, ""]:
+        """An x that |W_i|, at scale 1, exceeds with probability at most `failure`; exact for single draws.
+
+        For sums of k draws Chernoff's bound is 2 exp(-I(x)) with I(x) = u x + k ln(1 - u^2) and
+        u = (sqrt(k^2 + x^2) - k)/x. It is below `failure` at 2 sqrt(k t) + t, t = ln(2/failure) (sub-gamma tails), and
+        bisection lowers that.
+        """
+        k, t = jnp.maximum(self.terms, 1.0), math.log(2.0 / checked_probability(failure))
+
+        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
+            x = (low + high) / 2.0
+            u = x / (jnp.sqrt(k**2 + x**2) + k)
+            enough = u * x + k * jnp.log1p(-(u**2)) >= t
+            return jnp.where(enough, low, x), jnp.where(enough, x, high)
+
+        ends = (jnp.zeros(()), 2.0 * jnp.sqrt(k * t) + t)
+        return jnp.where(self.terms <= 1.0, -math.log(failure), jax.lax.fori_loop(0, 40, halve, ends)[1])
 
 
 def checked_probability(failure: float) -> float:

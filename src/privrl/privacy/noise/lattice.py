@@ -187,7 +187,7 @@ class Lattice(AbstractArithmetic[np.ndarray]):
             return noisy_maximum(randomness, total, self.noise)
         if not isinstance(randomness, Words):
             noise = distribution.from_white(white_noise(distribution.white, randomness, distribution.shape))
-            entries = pack_triangle(noise) if isinstance(distribution, SymmetricNoise) else noise
+            entries = pack_triangle(noise) if noise.shape != total.shape else noise  # a symmetric matrix
             return np.asarray(total + np.rint(np.asarray(entries) / self.granularity).astype(np.int64))
         if isinstance(distribution, LaplaceNoise):
             return np.asarray(total + discrete_laplace(randomness, self.noise, total.shape))
@@ -204,8 +204,10 @@ class Lattice(AbstractArithmetic[np.ndarray]):
             return Release(self.value(distribution, noisy), SymmetricNoise(self.scale, distribution.dim))
         if isinstance(distribution, MaximumNoise):
             return Release(jnp.asarray(noisy), MaximumNoise(jnp.asarray(self.scale, float), distribution.shape))
-        kind = LaplaceNoise if isinstance(distribution, LaplaceNoise) else GaussianNoise
-        return Release(self.value(distribution, noisy), kind(self.scale, distribution.shape))
+        if isinstance(distribution, LaplaceNoise):
+            kept = LaplaceNoise(self.scale, distribution.shape, symmetric=distribution.symmetric)
+            return Release(self.value(distribution, noisy), kept)
+        return Release(self.value(distribution, noisy), GaussianNoise(self.scale, distribution.shape))
 
     def value(self, distribution: AbstractNoise, steps: Shaped[np.ndarray, "..."]) -> Float[Array, "..."]:
         """Steps as floating-point numbers in the shape of the distribution; an upper triangle becomes a matrix."""
@@ -257,7 +259,7 @@ def choose_lattice(
     rounding = math.sqrt(filled) if kind == "l2" else float(filled)
     shrunk = (1.0 - SHRINK) * max(norm - sensitivity, 0.0)
     once = factor * ((sensitivity + shrunk) / grid * (1.0 + _MARGIN) + rounding)
-    steps = records * (once + math.sqrt(filled * rounds))
+    steps = records * (once + (math.sqrt(filled * rounds) if kind == "l2" else float(filled * rounds)))
     noise = math.ceil(steps / parameter * (1.0 + _MARGIN)) + (kind == "l2")
     if abs(exponent) > _LARGEST_EXPONENT or noise > _LARGEST_NOISE:
         raise LatticeError(

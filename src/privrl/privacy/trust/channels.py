@@ -11,13 +11,13 @@ holds a key.
 import abc
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from privrl.contracts.noise_distribution import AbstractNoise, White
+from privrl.contracts.noise_distribution import AbstractNoise, NoiseKind, White
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractScores, AbstractStatistic, Adjacency
 from privrl.privacy.continual.mechanisms import AbstractContinual
@@ -29,22 +29,43 @@ WhiteNoise = Callable[[int], Array]
 """Draws the i-th array of new white noise."""
 _Fresh: TypeAlias = Any
 """`WhiteNoise` or, in exact arithmetic, `exact_channels.Noisy`."""
-NoiseKind = Literal["gaussian", "laplace"]
 SumNoise = NoiseKind | Literal["exponential"]
 Number = int | Int[Array, ""]
 
 
-def noise_of(statistic: AbstractStatistic, mechanism: SumNoise, scale: Float[Array, ""] | float) -> AbstractNoise:
-    """The noise distribution that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry."""
+def noise_of(
+    statistic: AbstractStatistic,
+    mechanism: SumNoise,
+    scale: Float[Array, ""] | float,
+    terms: Float[Array, ""] | float = 1.0,
+) -> AbstractNoise:
+    """The noise distribution that fits a statistic: symmetric for symmetric matrices, otherwise entry by entry.
+
+    Laplace noise may be the sum of several draws (`terms`, see `LaplaceNoise`).
+    """
     if mechanism == "exponential":
         return MaximumNoise(jnp.asarray(scale), statistic.shape)
+    square = len(statistic.shape) == 2 and statistic.shape[0] == statistic.shape[1]
+    if statistic.symmetric and not square:
+        raise ValueError(f"`symmetric` needs a square `shape`; `{type(statistic).__name__}` has {statistic.shape}.")
     if mechanism == "laplace":
-        return LaplaceNoise(jnp.asarray(scale), statistic.shape)
+        return LaplaceNoise(jnp.asarray(scale), statistic.shape, terms, symmetric=statistic.symmetric)
     if statistic.symmetric:
-        if len(statistic.shape) != 2 or statistic.shape[0] != statistic.shape[1]:
-            raise ValueError(f"`symmetric` needs a square `shape`; `{type(statistic).__name__}` has {statistic.shape}.")
         return SymmetricNoise(jnp.asarray(scale), statistic.shape[0])
     return GaussianNoise(jnp.asarray(scale), statistic.shape)
+
+
+def noise_of_sum(
+    statistic: AbstractStatistic,
+    mechanism: NoiseKind,
+    scale: Float[Array, ""] | float,
+    squares: Float[Array, ""] | float,
+    largest: Float[Array, ""] | float,
+) -> AbstractNoise:
+    """The distribution of a weighted sum of draws of this scale: the sum of the squared weights, and the largest."""
+    if mechanism == "laplace":
+        return noise_of(statistic, mechanism, scale * largest, squares / largest**2)
+    return noise_of(statistic, mechanism, scale * jnp.sqrt(squares))
 
 
 def sensitivity_of(statistic: AbstractStatistic, mechanism: SumNoise, adjacency: Adjacency) -> float:
@@ -119,7 +140,8 @@ class AbstractCuratorChannel(AbstractChannel):
 class RunningChannel(AbstractCuratorChannel):
     """Running sums over blocks, by continual release.
 
-    **Formal guarantee.** With base noise `scale` >= `sensitivity` / mu the whole sequence of releases is mu-GDP. The
+    **Formal guarantee.** With base noise `scale` >= `sensitivity` / mu the whole sequence of releases is mu-GDP; with
+    Laplace noise of `scale` >= `sensitivity` / epsilon it is epsilon-differentially private, in L1 norms. The
     `sensitivity` is the statistic's times the continual mechanism's own factor for people who are in one block, and
     that of `repeated.py` for people who are in several.
     """
@@ -128,7 +150,10 @@ class RunningChannel(AbstractCuratorChannel):
     continual: AbstractContinual
     sensitivity: Float[Array, ""]
     scale: Float[Array, ""]
-    mechanism: ClassVar[NoiseKind] = "gaussian"
+
+    @property
+    def mechanism(self) -> NoiseKind:
+        return self.continual.noise
 
     def init(self) -> PyTree:
         return jnp.zeros(self.statistic.shape), self.continual.init(self.statistic.shape)
@@ -137,12 +162,14 @@ class RunningChannel(AbstractCuratorChannel):
         running, inner = memory
         running = self.continual.carry(running, t) + total
         inner, white = self.continual.step(inner, fresh, t)
-        noise = noise_of(self.statistic, "gaussian", self.scale)
-        distribution = noise_of(self.statistic, "gaussian", self.scale * jnp.sqrt(self.continual.variance(t)))
+        noise = noise_of(self.statistic, self.mechanism, self.scale)
+        distribution = noise_of_sum(
+            self.statistic, self.mechanism, self.scale, self.continual.variance(t), self.continual.largest_weight(t)
+        )
         return (running, inner), Release(running + noise.from_white(white), distribution)
 
     def empty(self) -> Release:
-        return Release(jnp.zeros(self.statistic.shape), noise_of(self.statistic, "gaussian", 0.0 * self.scale))
+        return Release(jnp.zeros(self.statistic.shape), noise_of(self.statistic, self.mechanism, 0.0 * self.scale))
 
 
 class BlockChannel(AbstractCuratorChannel):

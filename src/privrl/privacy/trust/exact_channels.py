@@ -24,6 +24,7 @@ from privrl.privacy.trust.channels import (
     NoiseKind,
     RunningChannel,
     noise_of,
+    noise_of_sum,
     sensitivity_of,
 )
 from privrl.privacy.trust.repeated import distance_of_people, encoded_reach, reach
@@ -43,8 +44,9 @@ class ExactChannel(AbstractChannel):
 
     **Formal guarantee.** The encoder's entries are multiples of 2^-30. A person is in one block, and its columns have
     norm at most `factor`; or in several, and the terms of norm 1 of one person are encoded to at most that
-    (`repeated.py`). Encoded sums are rounded to whole numbers once per step. The lattice's noise covers the
-    encoded difference of two people and that rounding (`choose_lattice`), so the sequence of noisy encodings is mu-GDP.
+    (`repeated.py`). All norms are L1 norms for Laplace noise. Encoded sums are rounded to whole numbers once per step.
+    The lattice's noise covers the encoded difference of two people and that rounding (`choose_lattice`), so the
+    sequence of noisy encodings is mu-GDP (epsilon-differentially private with Laplace noise).
     With m terms each, two people fill at most m times as many entries as two records, and truncating the terms of
     either moves their image by at most `factor` sqrt(entries of one): twice as many entries as that cover both.
     """
@@ -143,8 +145,9 @@ class ExactChannel(AbstractChannel):
         """The release that the learner sees after the last of these noisy encoded sums."""
         weights = self.decoder[len(noisy) - 1]
         value = np.tensordot(weights[: len(noisy)], np.stack(noisy), axes=1)
-        distribution = noise_of(
-            self.statistic, self.mechanism, self.lattice.scale * math.sqrt(float((weights**2).sum()))
+        largest = float(np.abs(weights).max())
+        distribution = noise_of_sum(
+            self.statistic, self.mechanism, self.lattice.scale, float((weights**2).sum()), largest
         )
         return Release(self.lattice.value(distribution, value), distribution)
 

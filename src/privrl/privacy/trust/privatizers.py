@@ -20,9 +20,10 @@ from privrl.privacy.accounting.composition import calibrate
 from privrl.privacy.accounting.events import Event, Mechanism, Request
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.continual.epochs import Epochs
+from privrl.privacy.continual.intervals import best_intervals
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker
 from privrl.privacy.continual.participation import ONCE, Participation
-from privrl.privacy.continual.toeplitz import SquareRoot, root_for
+from privrl.privacy.continual.toeplitz import root_for
 from privrl.privacy.noise.subset import SubsetSelection, best_size
 from privrl.privacy.trust.channels import (
     AbstractChannel,
@@ -33,17 +34,20 @@ from privrl.privacy.trust.channels import (
     SumNoise,
     sensitivity_of,
 )
+from privrl.privacy.trust.direction_channels import DirectionChannel, best_report, radius_of
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.repeated import distance_of_people, reach
 from privrl.privacy.trust.symbol_channels import SymbolChannel
 from privrl.privacy.trust.vector_channels import VectorChannel
 
-Continual = Literal["square-root", "honaker", "tree", "fresh"]
-_CONTINUAL: dict[str, type[AbstractContinual]] = {
-    "square-root": SquareRoot,
-    "honaker": Honaker,
-    "tree": BinaryTree,
-    "fresh": Fresh,
+Continual = Literal["best", "square-root", "honaker", "intervals", "tree", "fresh"]
+_FOR: dict[Continual, tuple[NoiseKind, ...]] = {
+    "best": ("gaussian", "laplace"),
+    "square-root": ("gaussian",),
+    "honaker": ("gaussian",),
+    "intervals": ("laplace",),
+    "tree": ("gaussian", "laplace"),
+    "fresh": ("gaussian", "laplace"),
 }
 
 
@@ -170,12 +174,14 @@ class Central(AbstractBudgeted):
     >>> round(ledger.parameter("visits"), 3)  # mu of the one release, which has the whole budget
     0.237
 
-    Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy, which requires
-    `mechanism="laplace"`. `epsilon=math.inf` adds no noise (for tests of equality), which the certificate states.
+    Give `epsilon` and `delta`, or `rho`; `epsilon` alone means pure differential privacy with Laplace noise.
+    `epsilon=math.inf` adds no noise (for tests of equality), which the certificate states.
 
     Arguments:
-        mechanism: `"gaussian"` or `"laplace"` noise.
-        continual: how running sums are released: `"square-root"` (best), `"honaker"`, `"tree"` or `"fresh"`.
+        mechanism: `"gaussian"` or `"laplace"` noise. The default is Laplace noise for a pure budget, else Gaussian.
+        continual: how running sums are released. With Gaussian noise: `"square-root"`, `"honaker"`, `"tree"` or
+            `"fresh"`. With Laplace noise: `"intervals"`, `"tree"` or `"fresh"`. The default, `"best"`, is the first
+            of each list.
         adjacency: `"replace-one"` (the number of people is public) or `"add-remove"`.
 
     **Formal guarantee.** The joint distribution of all releases under one ledger is (epsilon, delta)-differentially
@@ -184,34 +190,32 @@ class Central(AbstractBudgeted):
     what is published.
     """
 
-    mechanism: NoiseKind = "gaussian"
-    continual: Continual = "square-root"
+    mechanism: NoiseKind | None = None
+    continual: Continual = "best"
     adjacency: Adjacency = "replace-one"
     notion: ClassVar[Notion] = "central"
 
     def __post_init__(self) -> None:
-        one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
-        one_of("continual", self.continual, tuple(_CONTINUAL))
+        if self.mechanism is not None:
+            one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
+        one_of("continual", self.continual, tuple(_FOR))
         one_of("adjacency", self.adjacency, ("replace-one", "add-remove"))
-        if self.budget is not None and self.budget.kind == "pure" and self.mechanism != "laplace":
+        if self.budget is not None and self.budget.kind == "pure" and self.mechanism == "gaussian":
             raise BudgetError(
                 f"`epsilon`={self.epsilon} alone means pure privacy, which Gaussian noise cannot provide. Give a "
-                "`delta` (below one over the number of people), or use `mechanism='laplace'`."
+                "`delta` (below one over the number of people), or leave out `mechanism`."
             )
+        check_continual(self.continual, self.mechanism_of_rounds)
 
     @property
     def mechanism_of_rounds(self) -> NoiseKind:
-        return self.mechanism
+        pure = self.budget is not None and self.budget.kind == "pure"
+        return self.mechanism or ("laplace" if pure else "gaussian")
 
     def check(self, learner: str, declared: Sequence[Declared], participation: Participation = ONCE) -> None:
         del participation
         for d in declared:
-            if d.access == "running" and self.mechanism == "laplace":
-                raise PairingError(
-                    f"`{learner}` releases running sums (`{d.name}`), which are released with Gaussian noise. Use "
-                    "`Central(..., mechanism='gaussian')` with a delta."
-                )
-            if d.gaussian and self.mechanism == "laplace":
+            if d.gaussian and self.mechanism_of_rounds == "laplace":
                 raise PairingError(
                     f"`{d.name}` of `{learner}` is released with Gaussian noise, and this budget is for Laplace noise. "
                     "Nothing was released. Use `Central(..., mechanism='gaussian')` with a delta."
@@ -223,10 +227,10 @@ class Central(AbstractBudgeted):
 
     def _of(self, declared: Declared) -> SumNoise:
         """The mechanism of a release: a choice has its own, independent of that of sums."""
-        return "exponential" if declared.access == "choice" else self.mechanism
+        return "exponential" if declared.access == "choice" else self.mechanism_of_rounds
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
-        return curator_channel(declared, ledger, self.mechanism, self.continual)
+        return curator_channel(declared, ledger, self.mechanism_of_rounds, self.continual)
 
 
 @dataclass(frozen=True)
@@ -240,20 +244,30 @@ class Local(AbstractBudgeted):
     Gaussian noise (basic composition, and that of Gaussian differential privacy; both are exact). The certificate is
     about the person, not about one message.
 
-    With `epsilon` alone, each declared statistic is sent as one symbol by subset selection, whose simplest case is
-    randomised response (pure differential privacy). With `delta` too, or with `rho`, the whole term is sent with
-    Gaussian noise.
+    With `epsilon` alone (pure differential privacy), each declared statistic is sent as one symbol by subset selection,
+    whose simplest case is randomised response. With `delta` too, or with `rho`, the whole term is sent with Gaussian
+    noise.
+
+    Arguments:
+        reports: `"symbols"`, or `"vectors"` if a report with `epsilon` alone is the whole term, with Laplace noise or
+            as a random direction, whichever has the smaller variance (`direction_channels.py`). Statistics that
+            cannot be queried one symbol at a time are always sent as vectors.
     """
 
+    reports: Literal["symbols", "vectors"] = "symbols"
     adjacency: Adjacency = field(default="replace-one", init=False)
     notion: ClassVar[Notion] = "local"
 
     def __post_init__(self) -> None:
         _ = self.budget  # raises if it is malformed
+        one_of("reports", self.reports, ("symbols", "vectors"))
 
-    @property
-    def _by_symbol(self) -> bool:
-        return self.delta is None and self.rho is None
+    def _kind(self, declared: Declared) -> Literal["symbols", "pure vectors", "gaussian"]:
+        """The form of the reports of one statistic."""
+        if self.delta is not None or self.rho is not None:
+            return "gaussian"
+        by_symbol = self.reports == "symbols" and isinstance(declared.statistic, AbstractCategorical)
+        return "symbols" if by_symbol else "pure vectors"
 
     @property
     def mechanism_of_rounds(self) -> NoiseKind:
@@ -268,22 +282,25 @@ class Local(AbstractBudgeted):
                 f"{', '.join(f'`{name}`' for name in asked)}), and `Local` keeps no raw data to answer them. Use "
                 "`Central(...)`, or a learner that sends one message per person, such as `UCBVI`."
             )
-        for d in declared:
-            if self._by_symbol and not isinstance(d.statistic, AbstractCategorical):
-                raise PairingError(
-                    f"`{learner}` cannot query `{d.name}` one symbol at a time, so `Local(epsilon=...)` alone cannot "
-                    "serve it. Give a `delta` too; then the whole term is sent with Gaussian noise."
-                )
 
     def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
-        mechanism: Mechanism = "pure" if self._by_symbol else "gaussian"
-        events = self._events(declared, [mechanism] * len(declared), participation.times)
-        if self._by_symbol:
-            events = tuple(_answer_event(d, event) for d, event in zip(declared, events, strict=True))
+        kinds = [self._kind(d) for d in declared]
+        mechanisms: list[Mechanism] = ["gaussian" if kind == "gaussian" else "pure" for kind in kinds]
+        events = self._events(declared, mechanisms, participation.times)
+        exact = {"symbols": _answer_event, "pure vectors": _vector_event, "gaussian": lambda declared, event: event}
+        events = tuple(exact[kind](d, event) for kind, d, event in zip(kinds, declared, events, strict=True))
         return Ledger(declared, events, self.adjacency, participation)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractLocalChannel:
-        return symbol_channel(declared, ledger) if self._by_symbol else vector_channel(declared, ledger)
+        kind = self._kind(declared)
+        if kind == "symbols":
+            return symbol_channel(declared, ledger)
+        parameter = ledger.parameter(declared.name)
+        statistic = _reported_statistic(declared)
+        if kind == "pure vectors" and best_report(statistic, parameter) == "directions":
+            radius = jnp.asarray(radius_of(statistic, parameter))
+            return DirectionChannel(statistic, jnp.asarray(parameter), radius, declared.access == "running")
+        return vector_channel(declared, ledger, "laplace" if kind == "pure vectors" else "gaussian")
 
 
 def _answer_event(declared: Declared, event: Event) -> Event:
@@ -296,6 +313,13 @@ def _answer_event(declared: Declared, event: Event) -> Event:
     if best_size(symbols, event.parameter) > 1:
         return event
     return replace(event, mechanism="randomised-response", symbols=symbols)
+
+
+def _vector_event(declared: Declared, event: Event) -> Event:
+    """The event of a vector: Laplace noise, or a random direction, which is a randomised response of two symbols."""
+    if best_report(_reported_statistic(declared), event.parameter) == "laplace":
+        return replace(event, mechanism="laplace")
+    return replace(event, mechanism="randomised-response", symbols=2)
 
 
 def streamed_statistic(declared: Declared) -> AbstractStatistic:
@@ -316,11 +340,12 @@ def streamed_statistic(declared: Declared) -> AbstractStatistic:
 def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, continual: Continual) -> AbstractChannel:
     """The channel of a trusted curator. The noise scale of a streamed statistic is fixed here, once.
 
-    If people return after a known distance, `"square-root"` is truncated if that makes less noise.
+    If people return after a known distance, `"square-root"` is truncated if that makes less noise. `"intervals"` takes
+    the cover that makes the least.
     """
     statistic, parameter, often = streamed_statistic(declared), ledger.parameter(declared.name), ledger.participation
     if declared.access == "running":
-        scheme = _scheme(continual, declared, often)
+        scheme = _scheme(continual, mechanism, declared, often)
         sensitivity = distance_of_people(statistic, mechanism, ledger.adjacency, often)
         sensitivity *= scheme.factor if often.times == 1 else scheme.sensitivity(often)
         return RunningChannel(statistic, scheme, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter))
@@ -330,11 +355,25 @@ def curator_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind, co
     return kind(statistic, jnp.asarray(sensitivity), jnp.asarray(sensitivity / parameter), mechanism)
 
 
-def _scheme(continual: Continual, declared: Declared, often: Participation) -> AbstractContinual:
+def check_continual(continual: Continual, mechanism: NoiseKind) -> None:
+    """Refuses a continual mechanism that is not private with this kind of noise."""
+    if mechanism not in _FOR[continual]:
+        allowed = ", ".join(repr(name) for name, kinds in _FOR.items() if mechanism in kinds)
+        raise ValueError(f"`continual` is {continual!r}; with {mechanism} noise it must be one of {allowed}.")
+
+
+def _scheme(continual: Continual, mechanism: NoiseKind, declared: Declared, often: Participation) -> AbstractContinual:
     """The mechanism of running sums; if they have no known end, one in every epoch."""
+    check_continual(continual, mechanism)
 
     def create(steps: int) -> AbstractContinual:
-        return root_for(steps, often) if continual == "square-root" else _CONTINUAL[continual](steps)
+        if continual == "tree":
+            return BinaryTree(steps, mechanism)
+        if continual == "fresh":
+            return Fresh(steps, mechanism)
+        if mechanism == "laplace":
+            return best_intervals(steps, often)
+        return Honaker(steps) if continual == "honaker" else root_for(steps, often)
 
     if len(declared.epochs) > 1:
         return Epochs.from_lengths(create, declared.epochs, declared.forget)
@@ -350,12 +389,13 @@ def _reported_statistic(declared: Declared) -> AbstractStatistic:
     return streamed_statistic(declared)
 
 
-def vector_channel(declared: Declared, ledger: Ledger) -> VectorChannel:
-    """The channel of people who each add Gaussian noise to their own message."""
+def vector_channel(declared: Declared, ledger: Ledger, mechanism: NoiseKind = "gaussian") -> VectorChannel:
+    """The channel of people who each add noise to their own message."""
     statistic = _reported_statistic(declared)
-    sensitivity = sensitivity_of(statistic, "gaussian", ledger.adjacency)
+    sensitivity = sensitivity_of(statistic, mechanism, ledger.adjacency)
     scale = sensitivity / ledger.parameter(declared.name)
-    return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(scale), declared.access == "running")
+    running = declared.access == "running"
+    return VectorChannel(statistic, jnp.asarray(sensitivity), jnp.asarray(scale), running, mechanism)
 
 
 def symbol_channel(declared: Declared, ledger: Ledger) -> SymbolChannel:

@@ -16,6 +16,7 @@ from privrl.privacy.trust.privatizers import (
     AbstractPrivatizer,
     Continual,
     PairingError,
+    check_continual,
     curator_channel,
     event_of,
     one_of,
@@ -32,15 +33,18 @@ class Published(AbstractPrivatizer):
 
     Arguments:
         noise: computes the cost of the noise from the declarations and the claimed budget: for each name the mu of one
-            release, that is the true sensitivity (replace-one) over the paper's noise scale.
+            release (with Laplace noise its epsilon), that is the true sensitivity (replace-one) over the paper's noise
+            scale.
         source: the paper.
         epsilon, delta, rho: what the paper claims for all releases: epsilon and delta, or rho (the claimed epsilon is
-            then its simple conversion at `delta`).
+            then its simple conversion at `delta`), or epsilon alone with Laplace noise.
         trust: `"central"`, or `"local"` if each person adds the noise to the one message that they send.
         continual: how a curator releases running sums.
+        mechanism: the kind of the paper's noise, `"gaussian"` or `"laplace"`.
 
-    **Formal guarantee.** A release with sensitivity D and Gaussian noise of scale s is exactly (D/s)-GDP. The
-    certificate states this cost, whether it is more or less than the claim.
+    **Formal guarantee.** A release with sensitivity D and Gaussian noise of scale s is exactly (D/s)-GDP; with L1
+    sensitivity D and Laplace noise of scale s it is (D/s)-differentially private. The certificate states this cost,
+    whether it is more or less than the claim.
     """
 
     noise: PublishedNoise
@@ -50,11 +54,14 @@ class Published(AbstractPrivatizer):
     rho: float | None = None
     trust: Literal["central", "local"] = "central"
     continual: Continual = "fresh"
+    mechanism: NoiseKind = "gaussian"
     adjacency: Adjacency = field(default="replace-one", init=False)
 
     def __post_init__(self) -> None:
         one_of("trust", self.trust, ("central", "local"))
-        if self.budget.kind == "pure":
+        one_of("mechanism", self.mechanism, ("gaussian", "laplace"))
+        check_continual(self.continual, self.mechanism)
+        if self.budget.kind == "pure" and self.mechanism == "gaussian":
             raise BudgetError(
                 f"`epsilon`={self.epsilon} alone is a pure budget, which Gaussian noise never meets. Add `delta`."
             )
@@ -76,7 +83,7 @@ class Published(AbstractPrivatizer):
     def mechanism_of_rounds(self) -> NoiseKind:
         if self.trust == "local":
             raise PairingError("`Published(trust='local')` has no curator to answer queries. Use `Central(...)`.")
-        return "gaussian"
+        return self.mechanism
 
     @property
     def claimed(self) -> Mapping[str, float | str | None]:
@@ -91,7 +98,12 @@ class Published(AbstractPrivatizer):
             if d.access == "choice":
                 raise PairingError(
                     f"`{learner}` releases a choice (`{d.name}`), which is made by a noisy maximum, and the "
-                    "published noise is Gaussian. Use `Central(...)`."
+                    f"published noise is {self.mechanism.capitalize()}. Use `Central(...)`."
+                )
+            if d.gaussian and self.mechanism == "laplace":
+                raise PairingError(
+                    f"`{d.name}` of `{learner}` is released with Gaussian noise, and the published noise is Laplace. "
+                    "Use `Central(...)` with a delta."
                 )
             if self.trust == "local" and (d.access == "rounds" or d.statistic is None):
                 raise PairingError(
@@ -104,11 +116,11 @@ class Published(AbstractPrivatizer):
             raise PairingError(f"The published noise of {self.source} has no scale for {missing} of `{learner}`.")
 
     def calibrate(self, declared: Sequence[Declared], participation: Participation = ONCE) -> Ledger:
-        mu = self.noise(declared, self.budget)
-        events = [event_of(d, "gaussian", mu[d.name]) for d in declared]
+        cost = self.noise(declared, self.budget)
+        events = [event_of(d, self.mechanism, cost[d.name]) for d in declared]
         return Ledger(declared, events, self.adjacency, participation)
 
     def channel(self, declared: Declared, ledger: Ledger) -> AbstractChannel:
         if self.trust == "local":
-            return vector_channel(declared, ledger)
-        return curator_channel(declared, ledger, "gaussian", self.continual)
+            return vector_channel(declared, ledger, self.mechanism)
+        return curator_channel(declared, ledger, self.mechanism, self.continual)

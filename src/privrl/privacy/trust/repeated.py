@@ -10,7 +10,8 @@ and every query; neighbours differ in all of them, in the blocks that they fall 
   the image of no person. If all inner products of columns of E and of terms are at least 0, so are those of images, and
   the squared distance is at most the sum of two squared norms: sqrt 2 C S.
 - *Sums of blocks* with independent noise are the same with E the identity (`separate`).
-- *L1 norms*, for Laplace noise: all releases together move by at most m C, or 2 m C.
+- *L1 norms*, for Laplace noise: sums of blocks together move by at most m C, or 2 m C. Running sums move by at most
+  C S, or 2 C S, with S the largest sum of the L1 norms of a pattern's columns (`largest_sum`).
 - *New queries about all people so far*: each answer moves by at most m C, 2 m C if replaced (sqrt 2 m C if terms have
   inner products at least 0), and each is paid for.
 
@@ -28,7 +29,7 @@ from jaxtyping import Float64
 from privrl.contracts.release import Access
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.privacy.continual.mechanisms import AbstractContinual
-from privrl.privacy.continual.participation import Participation, largest, separate
+from privrl.privacy.continual.participation import Participation, largest, largest_sum, separate
 from privrl.privacy.trust.channels import NoiseKind, sensitivity_of
 
 
@@ -67,9 +68,12 @@ def encoded_reach(
 ) -> float:
     """How far terms of norm 1 move running sums that are released through `encoder`, B^-1 A of the mechanism, rounded.
 
-    For people who take part once it is the largest column norm. Otherwise it is the bound for any matrix or, if the
-    encoder is the mechanism's own, that of the mechanism, with m times the largest column norm of the rounding.
+    For Laplace noise it is exact, in L1 norm. For Gaussian noise and people who take part once it is the largest column
+    norm. Otherwise it is the bound for any matrix or, if the encoder is the mechanism's own, that of the mechanism,
+    with m times the largest column norm of the rounding.
     """
+    if continual.noise == "laplace":
+        return largest_sum(np.abs(encoder).sum(axis=0), participation)
     if participation.times == 1:
         return math.sqrt(float((encoder**2).sum(axis=0).max()))
     bound, own = largest(encoder.T @ encoder, participation), continual.encoder()

@@ -1,0 +1,39 @@
+"""UCBVI with Bernstein widths on counts that are made consistent.
+
+After DP-UCBVI of Qiao and Wang (2023): noisy visits and transitions are post-processed so that transitions are
+non-negative and add up to the visits, and the widths follow the variance of V, so that the cost of privacy is a term of
+lower order:
+
+    width = sqrt(Var_P(V) / N) + R / N + R S c / (2 N)
+
+where R is the range of V and c the noise of a transition count.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from privrl.contracts.learner import OnlineAsk, Plan, Releases
+from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel, pooled_or_per_stage, spread
+from privrl.mdp.types import TabularPolicy
+from privrl.statistics.counts import Counting
+
+
+class BernsteinUCBVI(AbstractOptimist):
+    """UCBVI with Bernstein widths on consistent counts; the arguments are those of `AbstractOptimist`."""
+
+    @property
+    def counting(self) -> Counting:
+        return pooled_or_per_stage(self.stationary)
+
+    @property
+    def releases_visits(self) -> bool:
+        return True
+
+    def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
+        del ask, num_seen
+        return memory, Plan(TabularPolicy.greedy(self.optimistic_values(self.model(released), _width)))
+
+
+def _width(model: CountedModel, V: Float[Array, " S"], variance: Float[Array, "S A"]) -> Float[Array, "S A"]:
+    noise = len(V) * model.cell_noise / 2.0
+    return jnp.sqrt(variance / model.visits) + spread(V) * (1.0 + noise) / model.visits

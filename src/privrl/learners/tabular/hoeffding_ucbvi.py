@@ -1,0 +1,40 @@
+"""UCBVI with Hoeffding widths and a worst-case width for noise, for any privatizer of the counts.
+
+After Private-UCB-VI of Chowdhury and Zhou (2022), which takes private counts from a curator or from local reports and
+only needs a bound on their noise. The visits are raised by their noise, so that they are rarely too few:
+
+    width = R (sqrt(1 / (2 N)) + S c / (2 N)),   N + e in place of N
+
+where R is the range of V, c the noise of a transition count and e that of a visit count.
+"""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from privrl.contracts.learner import OnlineAsk, Plan, Releases
+from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel, pooled_or_per_stage, spread
+from privrl.mdp.types import TabularPolicy
+from privrl.statistics.counts import Counting
+
+
+class HoeffdingUCBVI(AbstractOptimist):
+    """UCBVI with Hoeffding widths; the arguments are those of `AbstractOptimist`."""
+
+    @property
+    def counting(self) -> Counting:
+        return pooled_or_per_stage(self.stationary)
+
+    @property
+    def releases_visits(self) -> bool:
+        return False
+
+    def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
+        del ask, num_seen
+        return memory, Plan(TabularPolicy.greedy(self.optimistic_values(self.model(released), hoeffding_width)))
+
+
+def hoeffding_width(model: CountedModel, V: Float[Array, " S"], variance: Float[Array, "S A"]) -> Float[Array, "S A"]:
+    """The width of the module's docstring."""
+    del variance
+    N = model.visits + model.visit_noise
+    return spread(V) * (jnp.sqrt(0.5 / N) + len(V) * model.cell_noise / (2.0 * N))
