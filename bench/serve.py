@@ -35,7 +35,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from privrl.service import listening
-from privrl.service.access import KeyFile
 from privrl.service.application import make_application
 from privrl.service.listening import Address, Listeners
 from privrl.service.opening import begin_study
@@ -102,13 +101,16 @@ class PacedEcho:
 def child(folder: Path, address: str | None) -> None:
     """Serve a central and a local study, the echoes, and the resources that the process has used."""
     files = []
-    for kind, recipe, rest in (("central", "dp-ucbvi", "delta = 1e-6\npatience = 3600"), ("local", "ldp-ucbvi", "")):
+    for kind, recipe, rest in (
+        ("central", "dp-ucbvi", "delta = 1e-6\npatience = 3600"),
+        ("local", "ldp-ucbvi", "ticket_rate = 1e9"),
+    ):
         path = folder / f"{kind}.toml"
         store = f"{kind}.db" if address is None else address.replace("STUDY", kind)
         path.write_text(STUDY.format(kind=kind, recipe=recipe, rest=rest, store=store))
         files.append(read_study_file(path))
         begin_study(files[-1])
-    key = KeyFile(files[0].keys_place).add("app", "bench")
+    key = files[0].keys.add("app", "bench")
     studies = listening.make_studies(files)
     people: dict[str, list[int]] = {}
     for served in studies:

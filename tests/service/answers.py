@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from privrl.audit.findings import Finding
 
 _PROBLEM = "urn:privrl:problem:"
-_OF_THE_MOMENT = ("date",)  # headers that differ between any two answers
+_OF_THE_MOMENT = ("date", "x-request-id")  # headers that differ between any two answers
 _TIMEOUT = 60.0
 
 

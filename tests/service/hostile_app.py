@@ -9,6 +9,7 @@ import base64
 import json
 import math
 import time
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,8 @@ class HostileApp:
         requests: dict[str, Any] = {
             "tickets": {"user": "somebody"},
             "actions": {"ticket": ticket, "state": 0, "step": 0},
+            "actions:batch": {"queries": [{"ticket": ticket, "state": 0, "step": 0}, {"state": 0, "step": 0}]},
             "episodes": {"ticket": ticket, "steps": self._steps()},
-            "actions:batch": {"queries": [{"ticket": ticket, "state": 0, "step": 0}]},
             "episodes:batch": {"episodes": [{"ticket": ticket, "steps": self._steps()}]},
         }
         for what, content in requests.items():
@@ -137,7 +138,7 @@ class HostileApp:
     def _public_answers(self) -> Finding:
         """What anybody can read does not move when a record is counted, as long as no block closes."""
         notes = Notebook("public-answers")
-        places = ("", "plan", "certificate", "/openapi.json", "/healthz", "/readyz")
+        places = ("", "plan", "certificate", "/v1/studies", "/openapi.json", "/healthz", "/readyz")
         ticket = self._ticket()
         before = [self._call("GET", place) for place in places]
         self._end(ticket)
@@ -152,7 +153,11 @@ class HostileApp:
         """A record after its deadline is answered as one in time; tried where the deadline is seconds away."""
         notes = Notebook("late-records")
         late = self._arrive().json()
-        wait = late["deadline"] - time.time() if isinstance(late, dict) and "deadline" in late else math.inf
+        wait = (
+            datetime.fromisoformat(late["deadline"]).timestamp() - time.time()
+            if isinstance(late, dict) and "deadline" in late
+            else math.inf
+        )
         if wait <= _WAIT:
             time.sleep(max(0.0, wait) + 0.1)
             answers = [self._end(late["ticket"]) for _ in range(2)]

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ from privrl.cli import main
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.store.sums import digests
-from privrl.service.access import KeyFile
 from privrl.service.opening import begin_study, open_store, start_learning
 from privrl.service.served_studies import AbstractServedStudy
 from privrl.service.study_file import StudyFile, read_study_file
@@ -93,24 +92,26 @@ def _forgets_people() -> None:
 BROKEN = {"answers first": _answers_first, "counts twice": _counts_twice, "forgets people": _forgets_people}
 
 
-def serve(broken: str) -> None:
+def serve(broken: str, *more: str) -> None:
     """The service's process."""
     if broken:
         BROKEN[broken]()
     listeners = ["--listen", "127.0.0.1:0", "--operator", "127.0.0.1:0"]
-    raise SystemExit(main(["serve", "run", "central.toml", "local.toml", *listeners]))
+    raise SystemExit(main(["serve", "run", "central.toml", "local.toml", *listeners, *more]))
 
 
 @contextlib.contextmanager
-def running(folder: Path, broken: str = "") -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
-    """A service in a process of its own, ready, and the ports of its listeners."""
-    command = [sys.executable, __file__, "--serve", broken]
+def running(
+    folder: Path, broken: str = "", more: Sequence[str] = ()
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, int]]]:
+    """A service in a process of its own, ready, and the ports of its listeners; `more` are options of the command."""
+    command = [sys.executable, __file__, "--serve", broken, *more]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
     assert process.stdout is not None
     try:
         ports = {}
         for line in process.stdout:
-            if found := re.fullmatch(r"Listening for (.+): http://127.0.0.1:(\d+)\n", line):
+            if found := re.fullmatch(r"Listening for (.+): https?://127.0.0.1:(\d+)\n", line):
                 ports[found[1]] = int(found[2])
             if line == "Ready.\n":
                 break
@@ -125,7 +126,7 @@ class Witness:
     """What was sent, and what was answered; written down before anything else happens."""
 
     def __init__(self, folder: Path, seed: int, local: StudyFile) -> None:
-        self.key = KeyFile(folder / "central.keys").add("app", "witness")
+        self.key = read_study_file(folder / "central.toml").keys.add("app", "witness")
         self.tickets: dict[str, dict[str, Any]] = {}
         self.records: dict[str, list[dict[str, Any]]] = {}
         self.recorded: set[str] = set()
@@ -300,6 +301,6 @@ def killed(folder: Path, rounds: int, seed: int, broken: str = "", people: str =
 
 if __name__ == "__main__":
     if sys.argv[1] == "--serve":
-        serve(sys.argv[2])
+        serve(*sys.argv[2:])
     _, place, rounds, seed, *more = sys.argv
     sys.stdout.write(json.dumps(killed(Path(place), int(rounds), int(seed), *more)) + "\n")

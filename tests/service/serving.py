@@ -10,10 +10,8 @@ from typing import Any, NamedTuple
 
 from clocks import Clock
 
-from privrl.service.access import KeyFile
 from privrl.service.application import Endpoint, make_application
-from privrl.service.central import CentralStudy
-from privrl.service.local import LocalStudy
+from privrl.service.listening import make_study
 from privrl.service.openapi import openapi_document
 from privrl.service.opening import begin_study
 from privrl.service.public_endpoints import ENDPOINTS
@@ -97,8 +95,7 @@ class Service:
     """A served study and its application, driven by one event loop."""
 
     def __init__(self, file: StudyFile, clock: Clock | None = None) -> None:
-        kind = CentralStudy if file.kind == "central" else LocalStudy
-        self.served: Any = kind(file) if clock is None else kind(file, clock)
+        self.served: Any = make_study(file) if clock is None else make_study(file, clock)
         self.studies = ServedStudies([self.served])
         self.offer(ENDPOINTS)
         self._runner = asyncio.Runner()
@@ -155,6 +152,7 @@ class Service:
         await self.app(scope, receive, send)
         start, *parts = messages
         found = {name.decode(): value.decode() for name, value in start["headers"]}
+        self.request_id = found.pop("x-request-id", "")  # random, so that answers can be compared without it
         reply = Reply(start["status"], found, b"".join(part.get("body", b"") for part in parts))
         if reply.headers.get("content-type") == "application/problem+json":
             assert reply.reason in documented(self._endpoints, method, path) | {"failed", "not-found", "not-allowed"}
@@ -180,10 +178,10 @@ class Service:
 @contextlib.contextmanager
 def serving(file: StudyFile, clock: Clock | None = None) -> Iterator[Service]:
     """A service that is ready, with an app's key."""
-    keys = KeyFile(file.keys_place)
+    keys = file.keys
     name = f"app {len(keys.read())}"
     service = Service(file, clock)
-    if file.kind == "central":
+    if file.kind != "local":
         service.key = keys.add("app", name)
     service.studies.start()
     try:

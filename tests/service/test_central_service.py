@@ -1,6 +1,7 @@
 """A central study over HTTP: who gets what, answered alike, actions beside a busy writer, and every refusal."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,8 @@ import pytest
 from clocks import Clock
 from service.serving import CENTRAL, Reply, Service, serving, study_file
 
-from privrl.service.access import KeyFile
+from privrl.service import access
+from privrl.service.central import CentralStudy
 
 STEP = {"state": 0, "action": 1, "reward": 0.5}
 
@@ -50,7 +52,7 @@ def test_the_same_id_has_the_same_ticket(river: Service) -> None:
     assert first == river.ask("POST", "tickets", {"user": "12"})
     other = river.ask("POST", "tickets", {"user": "012"}).json
     assert int(other["number"]) == int(first.json["number"]) + 1
-    assert first.json["deadline"] == 1_000.0 and first.json["plan"] == 0
+    assert first.json["deadline"] == "1970-01-01T00:16:40Z" and first.json["plan"] == 0
 
 
 def test_tickets_sent_at_once_are_numbered_once_each(river: Service) -> None:
@@ -88,9 +90,14 @@ def test_what_anyone_may_see(river: Service) -> None:
     assert (
         river.ask("GET", "/readyz", key="").json
         == river.ask("GET", "/healthz", key="").json
-        == {"studies": {"river": "ready"}}
+        == river.ask("GET", "/readyz/river", key="").json
+        == {"studies": {"river": "ready"}, "missing": {}}
     )
     summary = river.ask("GET", "", key="").json
+    assert (summary["epsilon"], summary["delta"], summary["uses_rewards"]) == (1.0, 1e-6, False)
+    (listed,) = river.ask("GET", "/v1/studies", key="").json["studies"]
+    assert listed["name"] == "river" and listed["state"] == "ready"
+    assert listed.items() - {("name", "river"), ("state", "ready"), ("recipe", "dp-ucbvi")} <= summary.items()
     assert (summary["states"], summary["actions"], summary["horizon"], summary["users"]) == (3, 2, 4, 4_000)
     certificate = river.ask("GET", "certificate", key="").json["certificate"]
     assert certificate["epsilon"] <= 1.0 and certificate["notion"] == "joint"
@@ -113,7 +120,7 @@ def test_counted_again_and_late_records_are_answered_alike(tmp_path: Path) -> No
         assert answers == [Reply(204, {"cache-control": "no-store"}, b"")] * 5
         assert river.content() == kept
         newcomer = river.ask("POST", "tickets", {"user": "new"}).json
-        assert (newcomer["plan"], newcomer["deadline"]) == (1, 2_000.0)
+        assert (newcomer["plan"], newcomer["deadline"]) == (1, "1970-01-01T00:33:20Z")
         assert river.ask("GET", "plan").json["plan"] == 1
 
 
@@ -134,7 +141,7 @@ def test_nothing_that_is_shown_depends_on_records(tmp_path: Path) -> None:
                 river.ask("POST", "episodes", episode(text, {**STEP, "state": 7}))
             view = river.run(river.served.refresh())
             counters = river.served.counters
-            timed = sorted(counters.seconds), len(counters.reports._values)
+            timed = sorted(counters.seconds), sum(counters.reports.counts)
             seen.append((view.plan, view.ends, view.shown["queues"], counters.refusals, timed, counters.arrivals))
     assert seen[0] == seen[1]
 
@@ -186,9 +193,9 @@ def bad_requests(river: Service) -> dict[str, tuple[Any, ...]]:
     """What is refused, by name: reason, method, address, content and key."""
     text = ticket(river, "refused")
     mac = ("B" if text[0] == "A" else "A") + text[1:]
-    keys = KeyFile(river.served.file.keys_place)
+    keys = river.served.file.keys
     operator = keys.add("operator", "somebody") if "somebody" not in keys.read() else ""
-    river.run(asyncio.sleep(1.2))  # the writer reads the file again
+    river.run(asyncio.sleep(1.2))  # the service reads the keys again
     query = {"ticket": text, "state": 0, "step": 0}
     post, record = "POST", {"steps": [STEP]}
     return {
@@ -230,6 +237,7 @@ def bad_requests(river: Service) -> dict[str, tuple[Any, ...]]:
         "unknown state": ("bad-record", post, "episodes", episode(text, {**STEP, "state": 3})),
         "unknown action": ("bad-record", post, "episodes", episode(text, {**STEP, "action": 2})),
         "unknown next state": ("bad-record", post, "episodes", episode(text, {**STEP, "next_state": 3})),
+        "next state": ("bad-record", post, "episodes", episode(text, {**STEP, "next_state": 1}, STEP)),
         "below zero": ("bad-record", post, "episodes", episode(text, {**STEP, "state": -1})),
         "too long": ("bad-record", post, "episodes", episode(text, *[STEP] * 5)),
         "too large a reward": ("bad-record", post, "episodes", episode(text, {**STEP, "reward": 1e300})),
@@ -264,6 +272,14 @@ def test_a_study_that_is_full_knows_its_people(tmp_path: Path) -> None:
         known, refused, other, last = river.run(crowd())
         assert (known, other) == (found[0], found[1])
         assert (refused.status, refused.reason, last.reason) == (410, "full", "full")
+        assert "without a ticket" in refused.json["detail"]
+        served = river.ask("POST", "actions", {"state": 0, "step": 0})
+        assert served.status == 200 and served.json["plan"] == 0
+        both = {"queries": [{"state": 0, "step": 0}, {"ticket": found[0].json["ticket"], "state": 0, "step": 0}]}
+        assert len(river.ask("POST", "actions:batch", both).json["answers"]) == 2
+        assert river.ask("POST", "actions", {"state": 3, "step": 0}).reason == "out-of-range"
+        assert river.ask("POST", "actions", {"ticket": "x", "state": 0, "step": 0}).reason == "unknown-ticket"
+        assert river.ask("POST", "actions", {"state": 0, "step": 0}, key="").reason == "no-key"
         assert river.content() == kept
 
 
@@ -282,7 +298,7 @@ def test_a_paused_study_takes_nobody_and_a_purged_one_neither(tmp_path: Path) ->
         for path, content in (("tickets", {"user": "ben"}), ("episodes", episode(text, STEP))):
             assert river.ask("POST", path, content).reason == "purged"
         assert river.ask("GET", "certificate").status == 200
-        assert river.ask("GET", "/healthz").json == {"studies": {"river": "purged"}}
+        assert river.ask("GET", "/healthz").json == {"studies": {"river": "purged"}, "missing": {}}
         file = river.served.file
     with serving(file, Clock()) as river:
         assert river.ask("POST", "tickets", {"user": "ben"}).reason == "purged"
@@ -291,30 +307,65 @@ def test_a_paused_study_takes_nobody_and_a_purged_one_neither(tmp_path: Path) ->
 # ----------------------------------------------------------------------------------------- failures and other servers
 
 
-@pytest.mark.parametrize("damage", ["removed", "truncated", "not UTF-8", "a folder"])
-def test_a_key_file_that_is_gone_or_damaged_revokes_its_keys(
-    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also while the store is busy; what was restored is valid again."""
+def test_a_revoked_key_is_refused_within_seconds_also_while_the_writer_is_busy(tmp_path: Path) -> None:
+    """The command may run on another machine: all share the store, and no file of this one changes."""
     with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
-        text, path, free = ticket(river, "anna"), river.served.file.keys_place, threading.Event()
-        kept = path.read_bytes()
+        text, free, keys = ticket(river, "anna"), threading.Event(), river.served.file.keys
         river.run(_in_writer(river, lambda store: free.wait(60.0)))
-        path.unlink()
-        if damage == "a folder":
-            path.mkdir()
-        elif damage != "removed":
-            path.write_bytes(kept[:-20] if damage == "truncated" else b"\xff")
         query = {"ticket": text, "state": 0, "step": 0}
-        until(lambda: river.ask("POST", "actions", query).status == 403)
-        (line,) = [record.getMessage() for record in caplog.records]
-        assert "No key of `river` is valid" in line and path.name in line
-        if damage == "a folder":
-            path.rmdir()
-        path.write_bytes(kept)
-        until(lambda: river.ask("POST", "actions", query).status == 200)
+        other = keys.add("app", "other")
+        until(lambda: river.ask("POST", "actions", query, key=other).status == 200)
+        keys.revoke("other")
+        until(lambda: river.ask("POST", "actions", query, key=other).status == 403)
+        assert river.ask("POST", "actions", query).status == 200
         free.set()
-    assert len(caplog.records) == 1
+
+
+def test_a_revoked_key_is_refused_by_every_machine(tmp_path: Path, place: Path | str) -> None:
+    """Two services on one store, as on two machines; neither has a file of keys."""
+    file = study_file(tmp_path, CENTRAL, place)
+    with serving(file) as one, serving(file) as two:
+        key = file.keys.add("app", "web shop")
+        query = {"state": 0, "step": 0}
+        for service in (one, two):
+            until(lambda: service.ask("POST", "actions", query, key=key).status == 200)  # noqa: B023
+        file.keys.revoke("web shop")
+        for service in (one, two):
+            until(lambda: service.ask("POST", "actions", query, key=key).status == 403)  # noqa: B023
+
+
+def test_a_key_expires(tmp_path: Path) -> None:
+    with serving(study_file(tmp_path, CENTRAL), clock := Clock()) as river:
+        query = {"ticket": ticket(river, "anna"), "state": 0, "step": 0}
+        other = river.served.file.keys.add("app", "other", 3_600.0)
+        until(lambda: river.ask("POST", "actions", query, key=other).status == 200)
+        clock.time = time.time() + 3_500.0
+        assert river.ask("POST", "actions", query, key=other).status == 200
+        clock.time = time.time() + 3_700.0
+        assert river.ask("POST", "actions", query, key=other).reason == "wrong-key"
+        assert river.ask("POST", "actions", query).status == 200
+
+
+def test_keys_that_cannot_be_read_are_refused_after_a_minute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A key may have been revoked in a store that this machine does not reach."""
+    with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
+        query = {"ticket": ticket(river, "anna"), "state": 0, "step": 0}
+        keys = river.served.keys
+        assert access.MAX_AGE_SECONDS == 60.0
+        monkeypatch.setattr(access, "read_keys", lambda store: 1 / 0)
+        until(lambda: any(one.levelno == logging.WARNING for one in caplog.records))
+        (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+        assert record.getMessage() == "The keys cannot be read (ZeroDivisionError). They are used for a minute."
+        assert river.ask("POST", "actions", query).status == 200
+        keys._read_at -= access.MAX_AGE_SECONDS
+        found = river.ask("POST", "actions", query)
+        assert (found.status, found.reason) == (503, "unavailable") and found.headers["retry-after"]
+        header = f"Bearer {river.key}"
+        assert keys.find(header, ("app",), reading=True).role == "app"  # an operator may still look
+        monkeypatch.undo()
+        until(lambda: river.ask("POST", "actions", query).status == 200)
 
 
 async def _in_writer(river: Service, work: Any) -> None:
@@ -328,7 +379,9 @@ def test_while_a_store_is_opened_no_key_and_no_ticket_is_taken_for_a_wrong_one(t
     with serving(file, Clock()) as river:
         text, key = ticket(river, "anna"), river.key
     river = Service(file, Clock())
-    river.served.read_keys()
+    assert river.ask("POST", "tickets", {"user": "ben"}, key="prk_x").reason == "starting"  # no key is known yet
+    with file.keys.open() as store:
+        river.served.keys.read(store)
     for what, content in (
         ("tickets", {"user": "ben"}),
         ("episodes", episode(text, STEP)),
@@ -351,7 +404,9 @@ def test_a_writer_that_fails_opens_its_store_again(tmp_path: Path, caplog: pytes
         river.served._agent.count_records = failing
         failed = river.ask("POST", "episodes", episode(text, STEP))
         assert (failed.status, failed.reason) == (500, "failed") and b"anna" not in failed.body
-        assert river.ask("GET", "/healthz").status == 503
+        assert river.ask("GET", "/healthz").status == 200  # a restart would not mend the disk
+        unready = river.ask("GET", "/readyz")
+        assert unready.status == 503 and "store cannot be used" in unready.json["missing"]["river"]
         assert river.ask("POST", "tickets", {"user": "ben"}).reason == "unavailable"
         assert "No space left on device" in caplog.text and "anna" not in caplog.text
         until(lambda: river.studies.ready)
@@ -359,13 +414,29 @@ def test_a_writer_that_fails_opens_its_store_again(tmp_path: Path, caplog: pytes
         assert ticket(river, "anna") == text
 
 
+def test_a_failed_study_does_not_take_a_healthy_one_out(tmp_path: Path) -> None:
+    with serving(study_file(tmp_path / "1", CENTRAL), Clock()) as river:
+        lake = CentralStudy(study_file(tmp_path / "2", CENTRAL.replace("river", "lake", 1)), Clock())
+        river.studies._by_name["lake"] = lake
+        assert river.ask("GET", "/readyz").status == 503  # not before every study was opened once
+        assert river.ask("GET", "/readyz/river").status == 200
+        with lake.file.keys.open() as store:
+            lake.keys.read(store)
+        lake.writer.state = "failed"
+        found = river.ask("GET", "/readyz")
+        assert found.status == 200 and list(found.json["missing"]) == ["lake"]
+        assert found.json["studies"] == {"river": "ready", "lake": "failed"}
+        assert river.ask("GET", "/readyz/lake").status == 503 and river.ask("GET", "/readyz/river").status == 200
+        assert river.ask("GET", "/readyz/sea").reason == "unknown-study"
+
+
 def test_a_record_that_cannot_be_read_after_all_fails_nobody_else(tmp_path: Path) -> None:
     with serving(study_file(tmp_path, CENTRAL), Clock()) as river:
         texts = [ticket(river, i) for i in range(2)]
         inner = river.served._agent._units
 
-        def unreadable(records: Any, number: int, plan: int) -> Any:
-            found = inner(records, number, plan)
+        def unreadable(records: Any, number: int, plan: int, assigned: Any) -> Any:
+            found = inner(records, number, plan, assigned)
             return [None if records.states[i, 0] == 1 else units for i, units in enumerate(found)]
 
         river.served._agent._units = unreadable
@@ -417,7 +488,7 @@ def test_times_do_not_depend_on_how_long_the_writer_takes(tmp_path: Path) -> Non
             return await asyncio.gather(*early, *late)
 
         _, before, _, after = river.run(busy())
-        assert (before.json["plan"], before.json["deadline"]) == (0, 1_999.0)
-        assert (after.json["plan"], after.json["deadline"]) == (1, 2_000.0)
+        assert (before.json["plan"], before.json["deadline"]) == (0, "1970-01-01T00:33:19Z")
+        assert (after.json["plan"], after.json["deadline"]) == (1, "1970-01-01T00:33:20Z")
         found = river.run(river.served.run_in_writer(lambda store: store.count("block 0, plan 0")))
         assert found == 1

@@ -418,3 +418,29 @@ def test_the_demo_shows_what_leaves_the_browser(browser: Browser, between: Betwe
     )
     assert again == found[:2]
     assert between.sent() == []
+
+
+def test_the_demo_shows_what_was_spent_also_without_an_answer(browser: Browser, between: Between) -> None:
+    """The report was drawn, charged and kept; only its answer was lost."""
+    with between.changing("/reports", lambda request, reply: Reply(status=0)):
+        found = browser.tab("unanswered").run(
+            """
+            globalThis.page = open("/demo/");
+            const until = async (reached) => { while (!reached()) await new Promise((done) => setTimeout(done, 20)); };
+            const page = globalThis.page, at = (id) => page.document?.getElementById(id);
+            await until(() => at("right")?.disabled === false);
+            for (let i = 0; i < 20; i++) at("right").click();
+            await until(() => at("trouble").textContent && !at("again").disabled);
+            return [at("spent").textContent, at("trouble").textContent, at("bytes").textContent.length > 100];
+            """
+        )
+    assert found[0] == "epsilon 1 of 2 spent" and "kept and charged" in found[1] and found[2]
+    assert len(set(between.sent())) == 1  # a browser may try again by itself
+
+
+def test_a_full_study_is_followed_without_a_report(browser: Browser, between: Between) -> None:
+    full = Reply(b"{}", "application/problem+json", 410)
+    with between.changing("/tickets", lambda request, reply: full):
+        code = opened(between, "watch", 1.0) + "await study.begin(); const action = study.act(0, 0);"
+        found = browser.tab("full").run(code + f"return [action, await study.report({json.dumps(STEPS)})];")
+    assert found[0] in (0, 1) and found[1] is False and between.sent() == []

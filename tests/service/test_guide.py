@@ -183,8 +183,6 @@ def test_two_machines_serve_one_study(postgres: Cluster, tmp_path: Path, monkeyp
             machine = Replay(folder, monkeypatch, **{"postgresql:///lake": address})
             stack.callback(machine.stop)
             machines.append(machine)
-            if name == "machine two":
-                shutil.copy(machines[0].folder / "lake.keys", folder)
             text = river.replace('"river"', '"lake"').replace("river.db", address).replace("river.audit", "lake.audit")
             (folder / "lake.toml").write_text(text)
             machine.console(Block("console", 0, _quiet(shown[name].text), ""))

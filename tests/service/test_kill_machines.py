@@ -89,8 +89,6 @@ def test_machines_and_their_database_are_killed_and_nothing_is_lost(
         folder.mkdir()
     files = begun(postgres, folders)
     witness = Witness(folders[0], number, files[1])
-    for folder in folders[1:]:
-        shutil.copy(folders[0] / "central.keys", folder)
     machines, rng, ended = [Machine(folder) for folder in folders], random.Random(number), threading.Event()
 
     def client(name: int) -> None:

@@ -13,8 +13,6 @@ import pytest
 from service import kills
 from service.kills import BROKEN, OPEN, Witness, begun, running, used_and_killed
 
-from privrl.service.access import KeyFile
-
 
 def asked(port: int, method: str, path: str, key: str = "") -> tuple[int, Any]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -29,10 +27,11 @@ def asked(port: int, method: str, path: str, key: str = "") -> tuple[int, Any]:
 def test_a_killed_service_has_kept_all_that_it_has_answered(tmp_path: Path) -> None:
     files = begun(tmp_path)
     witness = Witness(tmp_path, 0, files[1])
-    operator = KeyFile(files[0].keys_place).add("operator", "operator")
+    operator = files[0].keys.add("operator", "operator")
     with running(tmp_path) as (process, ports):
         public, private = ports["apps and devices"], ports["the operator"]
-        assert asked(public, "GET", "/readyz") == (200, {"studies": {"central": "ready", "local": "ready"}})
+        states = {"central": "ready", "local": "ready"}
+        assert asked(public, "GET", "/readyz") == (200, {"studies": states, "missing": {}})
         assert asked(private, "GET", "/operator/studies", operator)[0] == 200
         assert asked(public, "GET", "/operator/studies", operator)[0] == 404
         assert asked(private, "POST", "/v1/studies/local/tickets")[0] == 404

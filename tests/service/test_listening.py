@@ -96,7 +96,7 @@ def test_a_request_that_is_not_http_is_refused() -> None:
 def test_a_probe_without_a_body_and_an_unknown_method() -> None:
     """Load balancers send HEAD. A client with another method learns which ones are allowed."""
     head, body = answer(GET.replace(b"GET", b"HEAD") + b"\r\n").split(b"\r\n\r\n")
-    assert b"200 OK" in head and b"content-length: 14" in head and body == b""
+    assert b"200 OK" in head and b"content-length: 27" in head and body == b""
     found = answer(GET.replace(b"GET", b"DELETE") + b"\r\n")
     assert b" 405 " in found and b"allow: GET, HEAD\r\n" in found and b"urn:privrl:problem:not-allowed" in found
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,6 @@ from service.serving import LOCAL, Reply, Service, serving, study_file
 
 import privrl
 from privrl.mdp.types import Trajectory
-from privrl.service.access import KeyFile
 from privrl.studies.local.wire import Broadcast, Message, MessageError, SignedTicket
 
 RNG = np.random.default_rng()
@@ -55,7 +55,10 @@ def test_the_document_is_sent_byte_by_byte(phone: Service) -> None:
 
 def test_tickets_are_numbered_once_and_nothing_is_written_for_them(phone: Service) -> None:
     first = phone.ask("POST", "tickets").json
-    assert set(first) == {"number", "plan", "expires", "mac"} and type(first["number"]) is type(first["expires"]) is str
+    assert (
+        set(first) == {"number", "plan", "expires", "mac", "deadline"}
+        and type(first["number"]) is type(first["expires"]) is str
+    )
     kept = phone.content()
     numbers = [int(phone.ask("POST", "tickets").json["number"]) for _ in range(50)]
     assert len(set(numbers)) == 50
@@ -153,7 +156,7 @@ def test_every_refusal_has_its_type_and_leaves_the_store_as_it_was(phone: Servic
     assert phone.ask("POST", "reports", used).status == 201
     (part,) = phone.ask("GET", "").json["parts"]
     another = changed(used, len(used) - 12)  # another symbol under the same ticket
-    app = KeyFile(phone.served.file.keys_place).add("app", "an app")
+    app = phone.served.file.keys.add("app", "an app")
     phone.run(asyncio.sleep(1.2))  # the writer reads the file again
     newest = phone.served.view.plan
     requests = {
@@ -204,25 +207,38 @@ def test_a_new_plan_follows_a_full_block_and_a_full_study_ends(tmp_path: Path) -
             assert phone.ask("POST", "reports", report(phone, ticket(phone))).status == 201
         assert counted(phone) == 6
         assert phone.served.view.plan == len(phone.served.view.ends)
-        assert phone.ask("GET", "plans/0") == first
+        assert phone.ask("GET", "plans/0").body == first.body
         assert phone.ask("GET", f"plans/{phone.served.view.plan}").status == 200
         assert phone.ask("POST", "tickets").reason == "full"
+        newest = phone.ask("GET", "plans/newest")
+        assert newest.body == phone.ask("GET", f"plans/{phone.served.view.plan}").body
+        assert newest.headers["cache-control"] == "no-cache"
         assert phone.ask("POST", "reports", report(phone, spare)).reason == "full"
         assert phone.ask("GET", "certificate").json["certificate"]["epsilon"] <= 1.0
         file = phone.served.file
     with serving(file) as again:
-        assert again.ask("GET", "plans/0") == first
+        assert again.ask("GET", "plans/0").body == first.body
+
+
+def test_tickets_have_a_public_rate(tmp_path: Path) -> None:
+    """Of ten seconds at once, then one by one; reports have none."""
+    with serving(study_file(tmp_path, LOCAL, ticket_rate=2.0), Clock()) as phone:
+        answers = [phone.ask("POST", "tickets") for _ in range(25)]
+        assert [one.status for one in answers[:20]] == [200] * 20
+        assert answers[-1].reason == "busy" and answers[-1].headers["retry-after"] == "1"
+        time.sleep(0.6)
+        assert phone.ask("POST", "tickets").status == 200
 
 
 def test_devices_need_a_key_where_the_study_says_so(tmp_path: Path) -> None:
     file = study_file(tmp_path, LOCAL, devices="key")
-    key = KeyFile(file.keys_place).add("device", "app in the shop")
+    key = file.keys.add("device", "app in the shop")
     with serving(file, Clock()) as phone:
         assert phone.ask("POST", "tickets").reason == "no-key"
         assert phone.ask("POST", "tickets", key="prk_x").reason == "wrong-key"
         assert phone.ask("POST", "reports", b"").reason == "no-key"
         assert phone.ask("POST", "tickets", key=key).status == 200
-        KeyFile(file.keys_place).revoke("app in the shop")
+        file.keys.revoke("app in the shop")
         phone.run(asyncio.sleep(1.2))
         assert phone.ask("POST", "tickets", key=key).reason == "wrong-key"
 

@@ -2,11 +2,13 @@
 
 import json
 
+import msgspec
 import openapi_spec_validator
 import pytest
 
 from privrl.service import operator_endpoints
 from privrl.service.application import Endpoint
+from privrl.service.bodies import EXAMPLES
 from privrl.service.openapi import openapi_document
 from privrl.service.public_endpoints import ENDPOINTS
 from privrl.service.refusals import REASONS
@@ -25,3 +27,25 @@ def test_every_reason_is_documented_somewhere() -> None:
     text = (openapi_document(ENDPOINTS) + openapi_document(operator_endpoints.ENDPOINTS)).decode()
     unlisted = {reason for reason in REASONS if f"problem:{reason}`" not in text}
     assert unlisted == {"not-found", "not-allowed"}  # of addresses that are not in the document
+
+
+def test_it_says_who_needs_a_key_and_what_a_probe_answers() -> None:
+    paths = json.loads(openapi_document(ENDPOINTS))["paths"]
+    study = "/v1/studies/{study}"
+    assert paths[f"{study}/actions"]["post"]["security"] == [{"key": []}]
+    assert paths[f"{study}/tickets"]["post"]["security"] == [{"key": []}, {}]  # of devices, only in some studies
+    assert "security" not in paths[f"{study}/certificate"]["get"]
+    assert "missing" in paths["/readyz"]["get"]["responses"]["503"]["description"]
+    operator = json.loads(openapi_document(operator_endpoints.ENDPOINTS))["paths"]
+    assert operator["/metrics"]["get"]["security"] == [{"key": []}]
+    operations = [one for some in (*paths.values(), *operator.values()) for one in some.values()]
+    verbs = {one["operationId"].split("_")[0] for one in operations}
+    assert verbs == {"issue", "draw", "count", "list", "show", "pause", "resume", "purge"}
+    assert all(len(one["tags"]) == 1 for one in operations)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_examples_are_of_their_types(kind: type[msgspec.Struct]) -> None:
+    read = msgspec.json.decode(json.dumps(EXAMPLES[kind]), type=kind)
+    assert json.loads(msgspec.json.encode(read)) == EXAMPLES[kind] | json.loads(msgspec.json.encode(read))
+    assert EXAMPLES[kind].keys() <= set(kind.__struct_fields__)

@@ -19,12 +19,13 @@ DELAY = 1
 TWICE = CENTRAL.replace("users = 40", "users = 40\nmax_episodes_per_unit = 2")
 STUDIES = {  # the file, and how many people come; without a known end, over several epochs
     "known": (CENTRAL, 40),
+    "computed meanwhile": (CENTRAL.replace("users = 40", "users = 40\nplan_delay = 1"), 40),
     "open-ended": (OPEN, 60),
     "twice": (TWICE, 40),
     "counting": (TWICE.replace("dp-ucbvi", "dp-lsvi-ucb"), 40),  # how many records there are is read off releases
     "forgetting": (OPEN.replace("first = 1", "epoch = 20, forget = 0.5"), 60),
 }
-QUICK = ("known", "open-ended")
+QUICK = ("known", "open-ended", "computed meanwhile")
 
 
 @pytest.mark.parametrize(
@@ -33,7 +34,10 @@ QUICK = ("known", "open-ended")
 def test_the_service_decides_as_a_simulation_whose_plans_lag(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives."""
+    """Blocks arrive in steps of patience/(delay + 1), so each one closes when the one `delay` + 1 later arrives.
+
+    With `plan_delay` each block closes when the next one arrives, and its plan takes effect one block later.
+    """
     text, users = STUDIES[name]
     key = jax.random.key(9)
     seed = jax.random.split(key, (1, 1))[0, 0]
@@ -52,7 +56,7 @@ def test_the_service_decides_as_a_simulation_whose_plans_lag(
     with serving(file, clock) as service:
         agent: Any = service.served._agent
         for block, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-            clock.time = block * 1000.0 / (DELAY + 1)
+            clock.time = block * 1000.0 / (1 if file.plan_delay else DELAY + 1)
             records = []
             for person in range(begin, end):
                 ticket = service.ask("POST", "tickets", {"user": person}).json

@@ -87,7 +87,7 @@ async def take_part(phone: Service, number: int, document: bytes) -> None:
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_tickets_and_reports(tmp_path: Path) -> None:
-    with serving(study_file(tmp_path, LOCAL, users=300_000)) as phone:
+    with serving(study_file(tmp_path, LOCAL, users=300_000, ticket_rate=1e9)) as phone:
         document = phone.ask("GET", "").body
         assert json.loads(document)["parts"][0]["size"] == 1
         phone.run(take_part(phone, 10_000, document))

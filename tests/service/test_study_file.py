@@ -144,7 +144,7 @@ def test_a_study_that_was_not_begun_is_not_opened(tmp_path: Path, place: Path | 
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ('"STORE"', '"study.keys"', "must be different files"),
+        ('"STORE"', '"study.toml"', "must be different files"),
         ('"STORE"', '"./study.toml"', "must be different files"),
         ('"STORE"', '"a.db"\nlog = "a.db"', "must be different files"),
         ('"STORE"', '"mysql:///river"', "starts with `postgresql://`"),
@@ -173,7 +173,6 @@ def test_a_file_that_is_none_and_one_with_a_mark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
-        ("delta = 1e-6\n", "", "delta"),
         ("users = 40", "open_ended = { ceiling = 1_099_511_627_776 }", "64 bits"),
         ('"dp-ucbvi"\nusers = 40', '"dp-ucbvi"\nusers = 1\nmin_block_distance = 1', "nothing to keep apart"),
     ],
@@ -206,3 +205,10 @@ def test_reports_of_real_numbers_are_refused(tmp_path: Path) -> None:
     path.write_text(LOCAL.replace("ldp-ucbvi", "ldp-ucrl-vtr").replace("epsilon = 1.0", "epsilon = 1.0\ndelta = 1e-6"))
     with pytest.raises(ValueError, match="whole numbers only"):
         begin_study(read_study_file(path))
+
+
+def test_a_missing_delta_is_named_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "river.toml"
+    path.write_text(CENTRAL.replace("dp-ucbvi", "dp-lsvi-ucb++@paper").replace("delta = 1e-6\n", ""))
+    with pytest.raises(ValueError, match=r"`river.toml` lacks `delta`: add `delta = 1e-6`\.$"):
+        read_study_file(path)

@@ -9,6 +9,7 @@ import typer
 
 from privrl.cli.commands import App
 from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.options.budget_options import BudgetLogOption, BudgetOption, BudgetOptions
 from privrl.cli.output import complain, say, show_table
 
 if TYPE_CHECKING:  # an extra, which may not be installed
@@ -22,33 +23,34 @@ serve.add_typer(key)
 StudyFileArgument = Annotated[Path, typer.Argument(help="A study file, in TOML.")]
 NameOption = Annotated[str, typer.Option("--name", help="Name of the key; unique in its study.")]
 _TLS = "Beyond this machine"
+_LONG_PLAN = 0.25  # seconds
 
 
 @serve.command()
-def init(file: StudyFileArgument) -> None:
+def init(file: StudyFileArgument, budget: BudgetOption = None, budget_log: BudgetLogOption = None) -> None:
     """Declare a study for good, make its store and print its first keys. They cannot be shown again."""
     check_installed()
     from privrl.privacy.store.release_store import place_of
-    from privrl.service.access import KeyFile
     from privrl.service.opening import begin_study, read_identity
     from privrl.service.study_file import read_study_file
 
     study = read_study_file(file)
     keep_compiled_programs()
-    begin_study(study)
+    begin_study(study, BudgetOptions(budget, budget_log).shared)
     place = place_of(study.store)
     say(f"The study `{study.name}` is declared. Its store is `{place}`, and its audit log is `{study.log_place.name}`.")
+    _say_size(study)
     if study.kind == "local":
         say(f"The SHA-256 of its document, for its apps: {read_identity(study)}")
-    keys = KeyFile(study.keys_place)
-    if keys.read():
-        say(f"It keeps the keys in `{keys.path.name}`; `privrl serve key add` makes more.")
+    if study.keys.read():
+        say("It keeps its keys; `privrl serve key add` makes more.")
         return
-    first = {"central": "app", "local": "device" if study.devices == "key" else None}[study.kind]
+    local = "device" if study.devices == "key" else None
+    first = local if study.kind == "local" else "app"
     say("Its first keys, which cannot be shown again:")
     for role in (first, "operator"):
         if role is not None:
-            say(f"  {role:<9} {keys.add(role, f'first {role}')}")  # type: ignore[arg-type]
+            say(f"  {role:<9} {study.keys.add(role, f'first {role}')}")  # type: ignore[arg-type]
 
 
 @serve.command()
@@ -74,7 +76,7 @@ def run(
 ) -> None:
     """Serve studies until the process is told to end."""
     check_installed()
-    from privrl.service.access import KeyFile
+    from privrl.service.events import log_to_stderr
     from privrl.service.listening import Address, Listeners
     from privrl.service.listening import serve as serve_studies
     from privrl.service.study_file import read_study_file
@@ -86,8 +88,7 @@ def run(
         complain(listeners.warning)
     keep_compiled_programs()
     studies = [read_study_file(file) for file in files]
-    for study in studies:
-        _warn_about_keys(study, KeyFile(study.keys_place).read().values())
+    log_to_stderr()
     serve_studies(studies, listeners, say)
 
 
@@ -96,42 +97,65 @@ def check(file: StudyFileArgument) -> None:
     """Verify a study file and its store, and show what `run` would do. It changes nothing."""
     check_installed()
     from privrl.privacy.store.release_store import store_exists
-    from privrl.service.access import KeyFile
+    from privrl.service.access import read_keys
     from privrl.service.opening import check_same_study, declare_in_memory, open_store, read_identity
     from privrl.service.study_file import read_study_file
 
     study = read_study_file(file)
-    keys = KeyFile(study.keys_place).read()
     keep_compiled_programs()
     if not store_exists(study.place):
         declare_in_memory(study)
+        _say_size(study)
         say(f"`{file}` is valid. The study was not begun yet: `privrl serve init {file}`.")
         return
     with open_store(study) as store:
-        shown = store.describe()
+        shown, keys = store.describe(), read_keys(store)
     check_same_study(study, shown)
     if study.kind == "local":
         say(f"The SHA-256 of its document, for its apps: {read_identity(study)}")
     tickets = sum(shown["queues"].values()) + sum(shown["ranges"].values())
     released = sum(row["status"] in ("released", "redrawn") for row in shown["releases"])
     people = "any number of people" if study.users is None else f"{study.users:,} {study.counting}"
-    say(f"`{study.name}` is a {study.kind} study of {people} with `{study.recipe}`; the store is intact.")
-    say(f"Tickets issued: {tickets:,}. Releases: {released:,}.")
+    what = f"pilot of {people}" if study.kind == "pilot" else f"{study.kind} study of {people} with `{study.recipe}`"
+    say(f"`{study.name}` is a {what}; the store is intact.")
+    ends = study.ends()
+    places = int(ends[-1])
+    full = released >= len(ends) if study.kind == "local" else tickets >= places
+    say(f"Tickets issued: {tickets:,}{f' (full: {places:,} of {places:,})' if full else ''}. Releases: {released:,}.")
     _warn_about_keys(study, keys.values())
     say(
         "It was purged: `run` would serve its certificate only."
         if shown["purged"]
+        else "`run` would continue from here, and serve new people without a ticket."
+        if full
         else "`run` would continue from here."
     )
 
 
-def _warn_about_keys(study: "StudyFile", keys: "Iterable[AccessKey]") -> None:
-    """Warn if there is no usable key, for example on a second machine without a copy of the key file."""
-    needed = {"central": "app", "local": "device"}[study.kind]
-    if (study.kind == "central" or study.devices == "key") and not any(one.role == needed for one in keys):
+def _say_size(study: "StudyFile") -> None:
+    """Print the sizes of a study and what a plan costs, before it is begun and when it is."""
+    from privrl.service.opening import measure_plan
+
+    if study.kind == "pilot":  # its protocol states the sizes, and a look plans nothing
+        return
+    problem, seconds = study.world.problem(), measure_plan(study)
+    sizes = f"{problem.num_states} states, {problem.num_actions} actions, {problem.horizon} steps"
+    cost = "" if seconds is None else f" A plan takes {max(seconds, 0.01):.2f} seconds on this machine."
+    say(f"It has {sizes} and {len(study.ends()):,} blocks of {study.counting}.{cost}")
+    if seconds is not None and seconds > _LONG_PLAN and not study.plan_delay:
         complain(
-            f"There is no key with the role {needed} in `{study.keys_place}`, so no client can use `{study.name}`. "
-            "Copy the file from the machine on which the study was begun, or make a key: `privrl serve key add`."
+            "People who arrive while a plan is computed wait for it. `plan_delay = 1` computes plans meanwhile, and "
+            "they take effect one block later; it cannot be changed once the study is declared."
+        )
+
+
+def _warn_about_keys(study: "StudyFile", keys: "Iterable[AccessKey]") -> None:
+    """Warn if there is no usable key."""
+    needed = "device" if study.kind == "local" else "app"
+    if (study.kind != "local" or study.devices == "key") and not any(one.role == needed for one in keys):
+        complain(
+            f"`{study.name}` has no key with the role {needed}, so no client can use it. Make one: `privrl serve key "
+            f"add {study.path.name} --role {needed} --name NAME`."
         )
 
 
@@ -140,41 +164,49 @@ def add(
     files: Annotated[list[Path], typer.Argument(help="Study files that share the key.")],
     role: Annotated[str, typer.Option("--role", help="app, device or operator.")],
     name: NameOption,
+    days: Annotated[
+        float | None, typer.Option("--days", help="Days until the key expires; without it, the key does not.", min=0)
+    ] = None,
 ) -> None:
-    """Make a key and print it. It cannot be shown again."""
+    """Make a key and print it. It cannot be shown again. All machines accept it within seconds."""
     check_installed()
-    from privrl.service.access import ROLES, KeyedStudy, KeyFile, add_key
+    from privrl.service.access import ROLES, KeyedStudy, add_key
 
     known = next((one for one in ROLES if one == role), None)
     if known is None:
         raise ValueError(f"`--role` is {role!r}. Give one of {', '.join(ROLES)}.")
     studies = [KeyedStudy.read(file) for file in files]
     for study in studies:
-        if (known, study.kind) in (("app", "local"), ("device", "central")):
-            other = {"local": "device", "central": "app"}[study.kind]
+        other = "device" if study.kind == "local" else "app"
+        if known not in (other, "operator"):
             raise ValueError(
                 f"`{study.name}` is a {study.kind} study, whose keys have the role {other} or operator; got {known}."
             )
-    say(add_key([KeyFile(study.keys_place) for study in studies], known, name))
+    say(add_key([study.keys for study in studies], known, name, None if days is None else 86_400 * days))
 
 
 @key.command(name="list")
 def list_(file: StudyFileArgument) -> None:
-    """Show the keys of a study."""
+    """Show the keys of a study, revoked ones included."""
     check_installed()
-    from privrl.service.access import KeyedStudy, KeyFile
+    from privrl.service.access import KeyedStudy
+    from privrl.service.bodies import write_time
 
-    keys = KeyFile(KeyedStudy.read(file).keys_place).read().values()
-    show_table("keys", ["name", "role", "added (UTC)"], [[one.name, one.role, one.added] for one in keys])
+    with KeyedStudy.read(file).keys.open() as store:
+        rows = [
+            [one.name, one.role, one.added, write_time(one.expires) or "-", one.revoked or "-"]
+            for one in store.access_keys()
+        ]
+    show_table("keys", ["name", "role", "added (UTC)", "expires", "revoked"], rows)
 
 
 @key.command()
 def revoke(file: StudyFileArgument, name: NameOption) -> None:
-    """Revoke a key. A running service refuses it within a second."""
+    """Revoke a key. All machines refuse it within seconds."""
     check_installed()
-    from privrl.service.access import KeyedStudy, KeyFile
+    from privrl.service.access import KeyedStudy
 
-    KeyFile(KeyedStudy.read(file).keys_place).revoke(name)
+    KeyedStudy.read(file).keys.revoke(name)
     say(f"The key {name!r} is revoked.")
 
 

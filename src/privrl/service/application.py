@@ -1,11 +1,14 @@
 """The HTTP layer: endpoints as declarations, and the Starlette application that serves a list of them.
 
 An `Endpoint` states who may call it, what it takes and what it returns. The application checks the key, limits the
-body, measures the call and turns a refusal into its problem document. `openapi.py` describes the same list.
+body, measures the call and turns a refusal into its problem document. `openapi.py` describes the same list. Each
+response has a random id (`x-request-id`), which the log has too if the service failed. An id that a client sends is
+ignored, because it may be that of a person.
 """
 
 import inspect
 import logging
+import secrets
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,14 +24,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from privrl.service.access import Role
+from privrl.service.events import log_event
 from privrl.service.refusals import RefusedError, describe_decoding
 from privrl.service.served_studies import AbstractServedStudy, ServedStudies
 
 JSON = "application/json"
 _T = TypeVar("_T")
-_LOG = logging.getLogger("privrl.service")
 _SMALL = 4_096
-_CORS = {"access-control-allow-origin": "*"}
+_CORS = {"access-control-allow-origin": "*", "access-control-expose-headers": "etag, retry-after, x-request-id"}
 _PREFLIGHT = _CORS | {
     "access-control-allow-methods": "GET, POST",
     "access-control-allow-headers": "authorization, content-type",
@@ -100,8 +103,10 @@ class Endpoint:
         limit: the largest body, in bytes.
         refuses: reasons for a refusal, besides those that every endpoint has.
         shared: pages of any origin may call it (CORS), without credentials.
-        private: in a central study, the number of calls depends on people's records or on who returns. The service
-            then neither counts nor times them.
+        private: in a central study or a pilot, the number of calls depends on people's records or on who returns. The
+            service then neither counts nor times them.
+        tag: the group in the OpenAPI document.
+        unready: the response may also have the status 503, with the same content.
     """
 
     name: str
@@ -117,6 +122,8 @@ class Endpoint:
     refuses: tuple[str, ...]
     shared: bool
     private: bool
+    tag: str
+    unready: bool
 
 
 def endpoint(
@@ -132,12 +139,14 @@ def endpoint(
     refuses: tuple[str, ...] = (),
     shared: bool = False,
     private: bool = False,
+    tag: str = "all studies",
+    unready: bool = False,
 ) -> Callable[[Handler], Endpoint]:
     """Declare a handler as an `Endpoint`; the first line of its docstring is the summary."""
 
     def declare(handler: Handler) -> Endpoint:
         summary = (inspect.getdoc(handler) or "").partition("\n")[0].rstrip(".")
-        facts = roles, takes, gives, status, limit, refuses, shared, private
+        facts = roles, takes, gives, status, limit, refuses, shared, private, tag, unready
         return Endpoint(name, method, path, handler, summary, *facts)
 
     return declare
@@ -155,7 +164,9 @@ def make_application(studies: ServedStudies, endpoints: Sequence[Endpoint]) -> S
         else:
             refused = RefusedError("not-found", "See `/openapi.json`, or `/operator/` on the operator's port.")
         studies.counters.count_refusal(refused.reason)
-        return _problem(refused)
+        response = _problem(refused)
+        response.headers["x-request-id"] = secrets.token_hex(8)
+        return response
 
     methods = [[one.method, "OPTIONS"] if one.shared else [one.method] for one in endpoints]
     routes = [
@@ -175,20 +186,22 @@ class _Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = Response(status_code=204, headers=_PREFLIGHT) if scope["method"] == "OPTIONS" else None
         if response is None:
-            response = await self._respond(scope, receive)
+            request = secrets.token_hex(8)
+            response = await self._respond(scope, receive, request)
+            response.headers["x-request-id"] = request
             if self._endpoint.shared:
                 response.headers.update(_CORS)
         response.headers.setdefault("cache-control", "no-store")
         await response(scope, receive, send)
 
-    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+    async def _respond(self, scope: Scope, receive: Receive, request: str) -> Response:
         began = time.perf_counter()
         endpoint, study = self._endpoint, None
         try:
             call = Call(scope, receive, self._studies, endpoint.limit)
             study = call.found
             if endpoint.roles:
-                call.study.find_key(call.header("authorization"), endpoint.roles)
+                call.study.keys.find(call.header("authorization"), endpoint.roles)
             content = await endpoint.handler(call)
             if not isinstance(content, Response):
                 content = Response(msgspec.json.encode(content), endpoint.status, media_type=JSON)
@@ -197,13 +210,13 @@ class _Answer:
             return content
         except Exception as error:
             private = self._is_private(study)
-            refused = error if isinstance(error, RefusedError) else _failure(error, private)
+            refused = error if isinstance(error, RefusedError) else _failure(error, private, request)
             if not private:
                 (self._studies if study is None else study).counters.count_refusal(refused.reason)
             return _problem(refused)
 
     def _is_private(self, study: AbstractServedStudy | None) -> bool:
-        return self._endpoint.private and (study is None or study.kind == "central")
+        return self._endpoint.private and (study is None or study.kind != "local")
 
 
 def _problem(refused: RefusedError) -> Response:
@@ -217,14 +230,15 @@ def _problem(refused: RefusedError) -> Response:
     return Response(content, refused.status, headers, "application/problem+json")
 
 
-def _failure(error: Exception, private: bool) -> RefusedError:
+def _failure(error: Exception, private: bool, request: str) -> RefusedError:
     """Refuse after an error of the service.
 
-    The log gets the type and the line of the error, never its message, which may quote a record. It gets nothing if the
-    error itself may depend on a record.
+    The log gets the type and the line of the error and the random id of the request, never the message of the error,
+    which may quote a record. It gets nothing if the error itself may depend on a record.
     """
     if not private:
         *_, (frame, line) = traceback.walk_tb(error.__traceback__)
         file = frame.f_code.co_filename.rsplit("/", 1)[-1]
-        _LOG.error("A request failed: %s in line %s of %s.", type(error).__name__, line, file)
+        message = f"A request failed: {type(error).__name__} in line {line} of {file}."
+        log_event("failure", message, level=logging.ERROR, request=request)
     return RefusedError("failed", "The service has failed. Send the request again; nothing counts twice.")

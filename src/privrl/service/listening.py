@@ -14,10 +14,11 @@ import logging
 import os
 import signal
 import socket
-import ssl
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
@@ -26,10 +27,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from privrl.service import operator_endpoints, public_endpoints
 from privrl.service.application import Endpoint, make_application
 from privrl.service.central import CentralStudy
+from privrl.service.events import log_event
 from privrl.service.local import LocalStudy
+from privrl.service.pilot import PilotStudy
 from privrl.service.probes import probe
-from privrl.service.served_studies import ServedStudies
+from privrl.service.served_studies import AbstractServedStudy, ServedStudies
 from privrl.service.study_file import StudyFile
+from privrl.service.tls import LiveTls, TlsFiles
 
 _SWITCH_SECONDS = 0.001  # a planning writer gives way to the event loop this often, so actions do not wait for it
 _GC_THRESHOLD = 20_000  # the objects of requests that wait for a commit are not garbage: look for it less often
@@ -90,7 +94,7 @@ class Listeners:
     Arguments:
         public, operator: the two addresses; their ports differ.
         operator_hosts: further host names of the operator's address.
-        certificate, private_key: PEM files for TLS.
+        certificate, private_key: PEM files for TLS; SIGHUP reloads them.
         behind_proxy: a proxy in front terminates TLS.
     """
 
@@ -112,18 +116,15 @@ class Listeners:
                     "unencrypted. Give `--tls-cert` and `--tls-key`, or `--behind-proxy` if a proxy terminates TLS "
                     "and only that proxy reaches this port; or listen on 127.0.0.1."
                 )
-        if self.certificate is not None and self.private_key is not None:
-            try:
-                # Without a password, a key that needs one would prompt for it here.
-                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                    self.certificate, self.private_key, password=lambda: b""
-                )
-            except OSError as error:  # also an SSLError
-                reason = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or "not PEM"
-                raise ValueError(
-                    f"`--tls-cert` is `{self.certificate}` and `--tls-key` is `{self.private_key}`. They cannot be "
-                    f"used for TLS ({reason}). Give a certificate chain and its key, in PEM, without a password."
-                ) from error
+        if self.tls is not None:
+            self.tls.check(time.time())
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The TLS files, if there are any."""
+        if self.certificate is None or self.private_key is None:
+            return None
+        return TlsFiles(self.certificate, self.private_key)
 
     @property
     def warning(self) -> str:
@@ -138,7 +139,14 @@ class Listeners:
 
 def make_studies(files: Sequence[StudyFile]) -> ServedStudies:
     """Make the studies of a process from their files."""
-    return ServedStudies([(CentralStudy if file.kind == "central" else LocalStudy)(file) for file in files])
+    return ServedStudies([make_study(file) for file in files])
+
+
+def make_study(file: StudyFile, clock: Callable[[], float] = time.time) -> AbstractServedStudy:
+    """Make one study from its file."""
+    if file.kind == "pilot":
+        return PilotStudy(file, clock)
+    return CentralStudy(file, clock) if file.kind == "central" else LocalStudy(file, clock)
 
 
 def serve(
@@ -171,10 +179,15 @@ def serve(
             for who, used in (("apps and devices", public), ("the operator", operator))
         ]
         tune_interpreter()
+        config.load()  # makes the TLS context
+        if listeners.tls is not None and config.ssl is not None:
+            studies.tls = LiveTls(listeners.tls, config.ssl)
+        log_event("start", "The service starts.", version=version("privrl"), studies=len(files))
         try:
             runner.run(_serve(studies, uvicorn.Server(config), [public, operator], lines, say))
         finally:
             studies.stop()
+            log_event("end", "The service has ended.")
 
 
 def tune_interpreter() -> None:
@@ -223,6 +236,10 @@ async def _serve(
 ) -> None:
     studies.start()
     tasks = [asyncio.create_task(probe(studies)), asyncio.create_task(_announce(studies, server, lines, say))]
+    if studies.tls is not None:
+        tasks.append(asyncio.create_task(studies.tls.watch()))
+    with contextlib.suppress(NotImplementedError, AttributeError):  # Windows has no SIGHUP
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, studies)
     try:
         await server.serve(sockets)
     finally:
@@ -231,6 +248,14 @@ async def _serve(
         await asyncio.gather(*tasks, return_exceptions=True)
     if studies.failure is not None:
         raise studies.failure
+
+
+def _reload(studies: ServedStudies) -> None:
+    """Reload the TLS files after SIGHUP. Study files are fixed, and keys are read all the time."""
+    if studies.tls is None:
+        log_event("tls", "SIGHUP reloads TLS files, and this service has none. Nothing was done.")
+    else:
+        studies.tls.reload()
 
 
 async def _announce(

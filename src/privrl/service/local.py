@@ -19,7 +19,8 @@ import msgspec
 
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.service.bodies import ActionsAnswer, SignedTicketAnswer
+from privrl.service.bodies import ActionsAnswer, SignedTicketAnswer, write_time
+from privrl.service.events import log_event
 from privrl.service.opening import start_learning
 from privrl.service.refusals import RefusedError
 from privrl.service.served_studies import AbstractServedStudy
@@ -29,6 +30,7 @@ from privrl.studies.local.server import Server
 from privrl.studies.local.wire import Message, MessageError
 
 _RESERVE, _REPORT = "reserve", "report"
+_RATE_SECONDS = 10.0  # for which an unused rate of tickets is kept
 _MIN_NUMBERS = 500  # unused ticket numbers below which another range is reserved
 
 
@@ -45,6 +47,7 @@ class LocalStudy(AbstractServedStudy):
         self._numbers: collections.deque[int] = collections.deque()
         self._reserving: asyncio.Future[list[object]] | None = None
         self._finished = False
+        self._allowance, self._allowed_at = max(1.0, _RATE_SECONDS * file.ticket_rate), time.monotonic()
         self.plans: tuple[bytes, ...] = ()
 
     @property
@@ -59,7 +62,12 @@ class LocalStudy(AbstractServedStudy):
         self.check_open()
         server = self._open_server()
         if self._finished:
-            raise RefusedError("full", f"All {self.file.users} reports are counted. Nothing was kept.")
+            raise RefusedError(
+                "full",
+                f"All {self.file.users} reports are counted, and nothing was kept. Serve this person from "
+                "`plans/newest`, without a report.",
+            )
+        self._check_rate()
         while not self._numbers:
             await asyncio.shield(self._reserve_numbers())
         number = self._numbers.popleft()
@@ -67,7 +75,19 @@ class LocalStudy(AbstractServedStudy):
             with contextlib.suppress(RefusedError):  # this request has its number
                 self._reserve_numbers()
         made = server.signed(number, len(self.plans) - 1)
-        return SignedTicketAnswer(str(made.number), made.plan, str(made.expires), made.mac.hex())
+        expires = int(made.expires)
+        return SignedTicketAnswer(str(made.number), made.plan, str(expires), made.mac.hex(), write_time(expires))
+
+    def _check_rate(self) -> None:
+        """Refuse a ticket beyond the public rate. The unused rate of ten seconds is kept."""
+        now, rate = time.monotonic(), self.file.ticket_rate
+        self._allowance = min(_RATE_SECONDS * rate, self._allowance + (now - self._allowed_at) * rate)
+        self._allowed_at = now
+        if self._allowance < 1.0:
+            raise RefusedError(
+                "busy", f"This study issues {rate:g} tickets per second. Nothing was kept; try again soon."
+            )
+        self._allowance -= 1.0
 
     async def count_report(self, content: bytes) -> bool:
         """Count a report once; whether it is new."""
@@ -135,6 +155,9 @@ class LocalStudy(AbstractServedStudy):
         server = self._server
         plans = () if server is None else server.plans
         if server is not None and len(plans) > len(self.plans):
+            if self.writer.state == "ready":
+                log_event("release", "A block is full and its sums are released.", study=self.name)
+                log_event("plan", "A new plan is in force.", study=self.name, plan=len(plans) - 1)
             missing = (plans[number] for number in range(len(self.plans), len(plans)))
             actions = [ActionsAnswer(plan_arrays(plan)[0].tolist()) for plan in missing]
             self.plans += tuple(msgspec.json.encode(one) for one in actions)
@@ -142,5 +165,5 @@ class LocalStudy(AbstractServedStudy):
             assert self._store is not None
             certificate = server.result().certificate.to_json()
             shown, newest = self._store.describe(), len(self.plans) - 1
-            self.view = replace(self.view, plan=newest, certificate=certificate, shown=shown)
+            self.view = replace(self.view, plan=newest, closed=newest, certificate=certificate, shown=shown)
         return None

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from privrl.service.application import JSON, Endpoint
+from privrl.service.bodies import EXAMPLES
 from privrl.service.refusals import REASONS, TYPE, ProblemDocument
 
 _Object = dict[str, Any]
@@ -21,28 +22,40 @@ def openapi_document(endpoints: tuple[Endpoint, ...]) -> bytes:
         [*types, ProblemDocument], ref_template="#/components/schemas/{name}"
     )
     by_type = dict(zip([*types, ProblemDocument], schemas, strict=True))
+    for one, example in EXAMPLES.items():
+        if one.__name__ in components:
+            components[one.__name__]["examples"] = [example]
     paths: dict[str, _Object] = {}
     for endpoint in endpoints:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, by_type)
     info = {"title": "privrl", "version": version("privrl"), "description": "Live studies with differential privacy."}
     security = {"key": {"type": "http", "scheme": "bearer"}}
     parts = {"schemas": components, "securitySchemes": security}
-    return msgspec.json.encode({"openapi": "3.1.0", "info": info, "paths": paths, "components": parts})
+    tags = [{"name": name} for name in dict.fromkeys(endpoint.tag for endpoint in endpoints)]
+    return msgspec.json.encode({"openapi": "3.1.0", "info": info, "tags": tags, "paths": paths, "components": parts})
 
 
 def _operation(endpoint: Endpoint, by_type: dict[type, _Object]) -> _Object:
-    found: _Object = {"operationId": endpoint.name, "summary": endpoint.summary}
+    found: _Object = {
+        "operationId": endpoint.handler.__name__,
+        "summary": endpoint.summary,
+        "tags": [endpoint.tag],
+    }
     in_path = {"in": "path", "required": True, "schema": {"type": "string"}}
     if names := re.findall(r"{(\w+)}", endpoint.path):
         found["parameters"] = [{"name": name, **in_path} for name in names]
-    if endpoint.roles:
-        found["security"] = [{"key": []}]
+    if endpoint.roles or "no-key" in endpoint.refuses:
+        # Endpoints of devices need a key only if the study file says so: an empty requirement makes it optional.
+        optional = not endpoint.roles and endpoint.shared
+        found["security"] = [{"key": []}, {}] if optional else [{"key": []}]
     if endpoint.takes:
         found["requestBody"] = {"required": bool(endpoint.roles), "content": _content(endpoint.takes, by_type)}
     success: _Object = {"description": "Success"}
     if endpoint.gives:
         success["content"] = _content(endpoint.gives, by_type)
     found["responses"] = {str(endpoint.status): success}
+    if endpoint.unready:
+        found["responses"]["503"] = success | {"description": "Not ready: `missing` says why"}
     keys = ("no-key", "wrong-key") if endpoint.roles else ()
     study = ("unknown-study",) if "{study}" in endpoint.path else ()
     by_status: dict[int, list[str]] = {}

@@ -4,34 +4,41 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore, check_writable, place_of, store_exists
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
 from privrl.studies.live.agent import Agent
+from privrl.studies.live.pilot import Pilot
 from privrl.studies.local.document import identity_of
 from privrl.studies.local.local_plans import local_study
 from privrl.studies.local.server import Server
 
 _ENTRIES = {  # entries of a study file, by their names in a store
-    "arrivals": "`patience`",
+    "arrivals": "`patience` or `plan_delay`",
     "counted": "`max_episodes_per_unit` or `min_block_distance`",
     "events": "`epsilon`, `delta` or `recipe`",
     "learner": "`recipe` or `[world]`",
+    "protocol": "the protocol",
+    "unit": "`unit`",
     "users": "`users`, or `open_ended`",
     "verb": "`kind`",
 }
 
 
-def begin_study(file: StudyFile) -> None:
+def begin_study(file: StudyFile, budget: AnySharedBudget | None = None) -> None:
     """Make the store and declare the study in it; in a store that exists, check that it is the same study.
 
-    A study that cannot be served is refused before anything is written.
+    A study that cannot be served is refused before anything is written. With a shared `budget`, its cost is reserved
+    there, once.
     """
+    if budget is not None and file.kind != "central":
+        raise ValueError("`budget` pays for central studies. In a local study, each device adds its own noise.")
     declare_in_memory(file)
     with _store(file) as store:
-        start_learning(file, store)
+        start_learning(file, store, budget=budget)
 
 
 def open_store(file: StudyFile) -> ReleaseStore:
@@ -59,20 +66,29 @@ def read_identity(file: StudyFile) -> str | None:
         return identity_of(store.fact("document", bytes)).hex()
 
 
-def start_learning(file: StudyFile, store: ReleaseStore, clock: Callable[[], float] = time.time) -> Agent | Server:
-    """Make the agent or the server of a study. It declares the study in a new store.
+def start_learning(
+    file: StudyFile,
+    store: ReleaseStore,
+    clock: Callable[[], float] = time.time,
+    budget: AnySharedBudget | None = None,
+) -> Agent | Pilot | Server:
+    """Make the agent, the pilot or the server of a study. It declares the study in a new store.
 
     Raises:
         StudyMismatchError: if the store belongs to another study.
     """
     try:
-        return _make_agent_or_server(file, store, clock)
+        return _make_agent_or_server(file, store, clock, budget)
     except StudyMismatchError:
         check_same_study(file, store.describe())
         raise
 
 
-def _make_agent_or_server(file: StudyFile, store: ReleaseStore, clock: Callable[[], float]) -> Agent | Server:
+def _make_agent_or_server(
+    file: StudyFile, store: ReleaseStore, clock: Callable[[], float], budget: AnySharedBudget | None
+) -> Agent | Pilot | Server:
+    if file.protocol is not None:
+        return Pilot(file.protocol, store=store, clock=clock, unit=file.unit, budget=budget)
     learner, privatizer = file.learner(), file.privatizer()
     if file.kind == "central":
         return Agent(
@@ -84,6 +100,9 @@ def _make_agent_or_server(file: StudyFile, store: ReleaseStore, clock: Callable[
             clock=clock,
             max_episodes_per_unit=file.max_episodes_per_unit,
             min_block_distance=file.min_block_distance,
+            plan_delay=file.plan_delay,
+            unit=file.unit,
+            budget=budget,
         )
     assert isinstance(privatizer, Local) and file.users is not None
     for name, channel in local_study(learner, privatizer, file.max_episodes_per_unit)[1].items():
@@ -108,6 +127,13 @@ def declare_in_memory(file: StudyFile) -> dict[str, Any]:
     with ReleaseStore.in_memory() as blank:
         start_learning(file, blank)
         return blank.describe()
+
+
+def measure_plan(file: StudyFile) -> float | None:
+    """Measure the seconds that a plan of a central study takes on this machine; `None` for a local study."""
+    with ReleaseStore.in_memory() as blank:
+        made = start_learning(file, blank)
+        return made.plans.measure() if isinstance(made, Agent) else None
 
 
 def find_differences(file: StudyFile, shown: Mapping[str, Any]) -> list[str]:

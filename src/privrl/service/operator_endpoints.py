@@ -12,15 +12,18 @@ import binascii
 import contextlib
 import re
 
+import msgspec
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from privrl.privacy.store.errors import StoreError
 from privrl.service.access import Role
 from privrl.service.application import Call, endpoint
+from privrl.service.bodies import PurgeBody
+from privrl.service.events import log_event
 from privrl.service.metrics import CONTENT_TYPE, write_metrics
 from privrl.service.operator_page import operator_page, page_policy
-from privrl.service.public_endpoints import show_health, show_readiness
-from privrl.service.refusals import RefusedError
+from privrl.service.public_endpoints import show_health, show_readiness, show_study_readiness
+from privrl.service.refusals import RefusedError, describe_decoding
 from privrl.service.served_studies import AbstractServedStudy
 from privrl.service.status import ServiceStatus, StudyStatus, service_status, study_status
 
@@ -36,7 +39,7 @@ _PAGE_HEADERS = {
 }
 
 
-@endpoint("operator-page", "GET", "/operator/", refuses=_KEY)
+@endpoint("operator-page", "GET", "/operator/", refuses=_KEY, tag="operator")
 async def show_page(call: Call) -> Response:
     """Return one page for a browser."""
     try:
@@ -50,13 +53,13 @@ async def show_page(call: Call) -> Response:
     return HTMLResponse(html, headers={"content-security-policy": page_policy(html), **_PAGE_HEADERS})
 
 
-@endpoint("status", "GET", "/operator/studies", gives=(ServiceStatus,), refuses=_KEY)
+@endpoint("status", "GET", "/operator/studies", gives=(ServiceStatus,), refuses=_KEY, tag="operator")
 async def show_studies(call: Call) -> ServiceStatus:
     """Return the status of all studies."""
     return service_status(call.studies, await _visible_studies(call))
 
 
-@endpoint("study-status", "GET", _STUDY, gives=(StudyStatus,), refuses=_KEY)
+@endpoint("study-status", "GET", _STUDY, gives=(StudyStatus,), refuses=_KEY, tag="operator")
 async def show_study(call: Call) -> StudyStatus:
     """Return the status of one study."""
     study = _authorise(call)
@@ -64,26 +67,28 @@ async def show_study(call: Call) -> StudyStatus:
     return study_status(study)
 
 
-@endpoint("metrics", "GET", "/metrics", refuses=_KEY)
+@endpoint("metrics", "GET", "/metrics", refuses=_KEY, tag="operator")
 async def show_metrics(call: Call) -> Response:
     """Return the status of all studies for Prometheus."""
     status = service_status(call.studies, await _visible_studies(call))
     return Response(write_metrics(status), headers={"content-type": CONTENT_TYPE})
 
 
-@endpoint("pause", "POST", f"{_STUDY}:pause", gives=(StudyStatus,), refuses=_KEY)
+@endpoint("pause", "POST", f"{_STUDY}:pause", gives=(StudyStatus,), refuses=_KEY, tag="operator")
 async def pause(call: Call) -> StudyStatus:
     """Accept neither people nor records. Deadlines stay as they are."""
     study = _authorise(call, changes=True)
     study.paused = True
+    log_event("pause", "The operator has paused the study on this machine.", study=study.name)
     return study_status(study)
 
 
-@endpoint("resume", "POST", f"{_STUDY}:resume", gives=(StudyStatus,), refuses=_KEY)
+@endpoint("resume", "POST", f"{_STUDY}:resume", gives=(StudyStatus,), refuses=_KEY, tag="operator")
 async def resume(call: Call) -> StudyStatus:
     """Accept people and records again."""
     study = _authorise(call, changes=True)
     study.paused = False
+    log_event("resume", "The operator has resumed the study on this machine.", study=study.name)
     return study_status(study)
 
 
@@ -91,12 +96,18 @@ async def resume(call: Call) -> StudyStatus:
     "purge",
     "POST",
     f"{_STUDY}:purge",
+    takes=(PurgeBody,),
     gives=(StudyStatus,),
-    refuses=(*_KEY, "starting", "unavailable", "busy", "not-purged"),
+    refuses=(*_KEY, "malformed", "too-large", "not-confirmed", "starting", "unavailable", "busy", "not-purged"),
+    tag="operator",
 )
 async def purge(call: Call) -> StudyStatus:
-    """Delete the raw sums and end the study."""
+    """Delete the raw sums and end the study. The body names it, because this cannot be undone."""
     study = _authorise(call, changes=True)
+    body = await call.read_bytes()
+    if (_decode_purge(body) if body else None) != study.name:
+        confirmed = f'{{"study": "{study.name}"}}'
+        raise RefusedError("not-confirmed", f"A purge cannot be undone. Confirm it with the body {confirmed}.")
     try:
         await study.purge()
     except RefusedError:
@@ -105,6 +116,7 @@ async def purge(call: Call) -> StudyStatus:
         problem = str(error) if isinstance(error, StoreError) else "The service is not allowed to delete there."
         remedy = "Purge as the owner of the tables: `privrl store purge STORE --store-log LOG`."
         raise RefusedError("not-purged", f"{problem} {remedy}") from error
+    log_event("purge", "The operator has purged the study: its raw sums are deleted.", study=study.name)
     return study_status(study)
 
 
@@ -118,8 +130,16 @@ ENDPOINTS = (
     show_metrics,
     show_health,
     show_readiness,
+    show_study_readiness,
 )
 """The endpoints of the operator's listener."""
+
+
+def _decode_purge(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=PurgeBody).study
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RefusedError("malformed", describe_decoding(error)) from None
 
 
 async def _visible_studies(call: Call) -> list[AbstractServedStudy]:
@@ -132,7 +152,7 @@ def _authorise(call: Call, *, changes: bool = False) -> AbstractServedStudy:
     """Return the study of the address, if the request may see or change it."""
     _check_host(call)
     header = call.header("authorization")
-    call.study.find_key(header if changes else _as_bearer(header), _ROLES)
+    call.study.keys.find(header if changes else _as_bearer(header), _ROLES, reading=not changes)
     return call.study
 
 

@@ -9,12 +9,17 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+from markupsafe import Markup
+
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.reports.certificate_text import explain_certificate
-from privrl.reports.rendering import HtmlTable, render_page
+from privrl.reports.pilot_page import render_pilot_result
+from privrl.reports.rendering import HtmlTable, embed_plot_as_image, render_page
 from privrl.service.probes import LOOP, WRITER
 from privrl.service.refusals import REASONS
 from privrl.service.status import Quantiles, ServiceStatus, StudyStatus
+from privrl.studies.results.pilot_record import read_looks
 
 _WIDTH = 720
 _MAX_LINES = 120  # lines between more blocks than this would hide the blocks
@@ -49,7 +54,7 @@ def page_policy(html: str) -> str:
     """Return the content security policy of a page: it runs nothing, fetches nothing, and cannot be framed."""
     style = html.split("<style>", 1)[1].split("</style>", 1)[0]
     sha256 = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
-    sources = f"default-src 'none'; style-src 'sha256-{sha256}'"
+    sources = f"default-src 'none'; style-src 'sha256-{sha256}'; img-src data:"
     return f"{sources}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
@@ -82,19 +87,19 @@ class _ShownStudy:
     @property
     def closed(self) -> str:
         one = self.status
-        return _part_of(one.plan, None if one.users is None else len(one.blocks))
+        return _part_of(one.closed, None if one.users is None else len(one.blocks))
 
     @property
     def bar(self) -> dict[str, object]:
         """The blocks as parts of a bar. Closed ones are filled, and a mark shows the issued tickets."""
         one, ends = self.status, self.status.blocks
         if one.users is None:  # no known end: show one block beyond the one that people arrive in
-            ends = ends[: max(one.plan, bisect.bisect_right(ends, one.tickets)) + 2]
+            ends = ends[: max(one.closed, bisect.bisect_right(ends, one.tickets)) + 2]
         scale = _WIDTH / ends[-1]
         mark = min(one.tickets * scale, _WIDTH)
         return {
             "width": _WIDTH,
-            "closed": [0, *ends][min(one.plan, len(ends))] * scale,
+            "closed": [0, *ends][min(one.closed, len(ends))] * scale,
             "ends": [end * scale for end in ends[:-1]] if len(ends) < _MAX_LINES else [],
             "mark": mark,
             "marked": f"{self.number} {'reserved' if one.kind == 'local' else 'tickets'}",
@@ -138,10 +143,19 @@ class _ShownStudy:
     @property
     def keys(self) -> HtmlTable:
         rows = [
-            [key.name, f"`{key.role}`", key.added, f"{key.people:,}" if key.role == "app" else "-"]
+            [key.name, f"`{key.role}`", key.added, key.expires or "-", f"{key.people:,}" if key.role == "app" else "-"]
             for key in self.status.keys
         ]
-        return HtmlTable(["name", "role", "made", "people since the start"], rows, numbers=(3,))
+        return HtmlTable(["name", "role", "added", "expires", "people since the start"], rows, numbers=(4,))
+
+    @property
+    def pilot(self) -> Markup | None:
+        """What the looks of a pilot have shown, as its report does."""
+        shown = self.status.pilot
+        if shown is None:
+            return None
+        record = read_looks(msgspec.to_builtins(shown))
+        return render_pilot_result(*record, embed_plot_as_image)
 
     @property
     def certificate(self) -> dict[str, object] | None:

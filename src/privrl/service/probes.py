@@ -7,8 +7,9 @@ commit, which records and tickets have besides.
 
 import asyncio
 import math
+import time
 
-from privrl.service.counters import Latest
+from privrl.service.counters import Measurements
 from privrl.service.refusals import RefusedError
 from privrl.service.served_studies import AbstractServedStudy, ServedStudies
 
@@ -39,10 +40,11 @@ async def _probe_writer(study: AbstractServedStudy, every: float) -> None:
         await study.run_in_writer(lambda store: None)
     except RefusedError:
         return  # the state of the study shows why
+    study.counters.last_probe = time.time()
     _add_probe(study.counters.seconds[WRITER], asyncio.get_running_loop().time() - began, every)
 
 
-def _add_probe(latest: Latest, waited: float, every: float) -> None:
+def _add_probe(latest: Measurements, waited: float, every: float) -> None:
     """Add a measurement, and those of the probes that would have been sent while this one waited."""
     for missed in range(math.floor(max(0.0, waited) / every) + 1):
         latest.add(max(0.0, waited - missed * every))

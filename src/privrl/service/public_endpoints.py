@@ -4,6 +4,7 @@ A person's id travels in a body only, because addresses end up in logs, historie
 """
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 from starlette.responses import Response
@@ -19,22 +20,30 @@ from privrl.service.bodies import (
     EpisodeBodies,
     EpisodeBody,
     HealthAnswer,
+    ListedStudy,
+    OutcomeBodies,
+    OutcomeBody,
+    PilotAnswer,
     PolicyAnswer,
     SignedTicketAnswer,
     StepBodies,
     StepBody,
     StudyDocument,
+    StudyList,
     StudySummary,
     TicketAnswer,
 )
 from privrl.service.central import CentralStudy
 from privrl.service.local import LocalStudy
 from privrl.service.openapi import openapi_document
+from privrl.service.pilot import PilotStudy
 from privrl.service.refusals import RefusedError
+from privrl.service.served_studies import AbstractServedStudy
 
 _CHUNK = 32  # records of a batch that are checked before other requests get their turn
 _EPISODE_BYTES = 65_536
 _CACHE_FOREVER = {"cache-control": "public, max-age=31536000, immutable"}
+_NEWEST = "newest"
 _REVALIDATE = {"cache-control": "no-cache"}
 _STUDY = "/v1/studies/{study}"
 _NOT_OPEN = ("starting", "unavailable")
@@ -43,23 +52,35 @@ _TICKET = ("not-offered", "malformed", "too-large", "unknown-ticket", "unknown-p
 _ARRIVAL = msgspec.json.Decoder(ArrivalBody)
 _STEP, _STEPS = msgspec.json.Decoder(StepBody), msgspec.json.Decoder(StepBodies)
 _EPISODE, _EPISODES = msgspec.json.Decoder(EpisodeBody), msgspec.json.Decoder(EpisodeBodies)
+_OUTCOME, _OUTCOMES = msgspec.json.Decoder(OutcomeBody), msgspec.json.Decoder(OutcomeBodies)
 
 
 def _central(call: Call) -> CentralStudy:
     if not isinstance(call.study, CentralStudy):
-        raise RefusedError("not-offered", "This is a local study: devices report by themselves, see `reports`.")
+        raise RefusedError(
+            "not-offered",
+            "This is a local study: devices report by themselves, see `reports`."
+            if isinstance(call.study, LocalStudy)
+            else "This is a pilot: an app posts `outcomes`.",
+        )
+    return call.study
+
+
+def _pilot(call: Call) -> PilotStudy:
+    if not isinstance(call.study, PilotStudy):
+        raise RefusedError("not-offered", "This is not a pilot: records are `episodes` or `reports`.")
     return call.study
 
 
 def _local(call: Call) -> LocalStudy:
     if not isinstance(call.study, LocalStudy):
-        raise RefusedError("not-offered", "This is a central study: an app posts `episodes`.")
+        raise RefusedError("not-offered", "This is not a local study: an app posts `episodes` or `outcomes`.")
     return call.study
 
 
 def _check_device(call: Call) -> None:
     if call.study.file.devices == "key":
-        call.study.find_key(call.header("authorization"), ("device",))
+        call.study.keys.find(call.header("authorization"), ("device",))
 
 
 @endpoint(
@@ -73,19 +94,31 @@ def _check_device(call: Call) -> None:
     private=True,
 )
 async def issue_ticket(call: Call) -> msgspec.Struct:
-    """Issue a ticket. Central studies require an app key and the person's id; local ones may require a device key."""
+    """Issue a ticket. It takes an app key and a person's id; in a local study at most a device key."""
     if isinstance(call.study, LocalStudy):
         _check_device(call)
         return await call.study.issue_ticket()
-    key = call.study.find_key(call.header("authorization"), ("app",))
+    key = call.study.keys.find(call.header("authorization"), ("app",))
     body = await call.read(_ARRIVAL)
-    return await _central(call).arrive(body.user, body.visit, key.name)
+    if isinstance(call.study, PilotStudy):
+        return await call.study.arrive(body.user, body.visit, call.study.read_groups(body.groups), key.name)
+    if body.groups:
+        raise RefusedError("malformed", "`groups` belongs to pilots with declared subgroups. Leave it out.")
+    return await _central(call).arrive(body.user, body.visit, "", key.name)
 
 
 # ----------------------------------------------------------------------------------------------------- central studies
 
 
-async def _act(study: CentralStudy, query: StepBody) -> ActionAnswer:
+def _acting(call: Call) -> CentralStudy | PilotStudy:
+    return call.study if isinstance(call.study, PilotStudy) else _central(call)
+
+
+async def _act(study: CentralStudy | PilotStudy, query: StepBody) -> ActionAnswer:
+    if isinstance(study, PilotStudy):
+        return study.draw_action(study.verify_ticket(query.ticket), query.state, query.step)
+    if not query.ticket:
+        return study.draw_current_action(query.state, query.step)
     ticket = study.verify_ticket(query.ticket)
     await study.await_plan(ticket)
     return study.draw_action(ticket, query.state, query.step)
@@ -100,10 +133,11 @@ async def _act(study: CentralStudy, query: StepBody) -> ActionAnswer:
     gives=(ActionAnswer,),
     refuses=(*_TICKET, "out-of-range", *_NOT_READY),
     private=True,
+    tag="central studies",
 )
 async def draw_action(call: Call) -> ActionAnswer:
-    """Return the action for the person of a ticket, from the plan that was the newest when they arrived."""
-    return await _act(_central(call), await call.read(_STEP))
+    """Return the action for a ticket: of its plan, or of its arm in a pilot. Without a ticket: of the plan in force."""
+    return await _act(_acting(call), await call.read(_STEP))
 
 
 @endpoint(
@@ -116,10 +150,11 @@ async def draw_action(call: Call) -> ActionAnswer:
     limit=BATCH * 512,
     refuses=(*_TICKET, "out-of-range", *_NOT_READY),
     private=True,
+    tag="central studies",
 )
 async def draw_actions(call: Call) -> ActionAnswers:
     """Return the actions for several people, at most 1,000."""
-    study = _central(call)
+    study = _acting(call)
     body = await call.read(_STEPS)
     return ActionAnswers([await _act(study, query) for query in body.queries])
 
@@ -132,6 +167,7 @@ async def draw_actions(call: Call) -> ActionAnswers:
     gives=(PolicyAnswer,),
     refuses=("not-offered", *_NOT_OPEN),
     private=True,
+    tag="central studies",
 )
 async def show_newest_plan(call: Call) -> Response:
     """Return the newest plan; its ETag is its number."""
@@ -155,6 +191,7 @@ async def show_newest_plan(call: Call) -> Response:
     limit=_EPISODE_BYTES,
     refuses=(*_TICKET, "bad-record", *_NOT_READY),
     private=True,
+    tag="central studies",
 )
 async def count_episode(call: Call) -> Response:
     """Count the record of a ticket once. The response is the same if it was counted before or comes too late."""
@@ -174,6 +211,7 @@ async def count_episode(call: Call) -> Response:
     limit=64 * _EPISODE_BYTES,
     refuses=(*_TICKET, "bad-record", *_NOT_READY),
     private=True,
+    tag="central studies",
 )
 async def count_episodes(call: Call) -> Response:
     """Count the records of several people, at most 1,000. All are checked before any is counted."""
@@ -191,6 +229,54 @@ async def count_episodes(call: Call) -> Response:
     return Response(None, 204)
 
 
+# -------------------------------------------------------------------------------------------------------------- pilots
+
+
+@endpoint(
+    "outcomes",
+    "POST",
+    f"{_STUDY}/outcomes",
+    roles=("app",),
+    takes=(OutcomeBody,),
+    status=204,
+    refuses=(*_TICKET, "bad-record", *_NOT_READY),
+    private=True,
+)
+async def count_outcomes(call: Call) -> Response:
+    """Count the outcomes of a ticket once. The response is the same if they were counted before or come too late."""
+    study = _pilot(call)
+    body = await call.read(_OUTCOME)
+    await study.count([study.check_record(body.ticket, body.outcomes)])
+    return Response(None, 204)
+
+
+@endpoint(
+    "outcomes-batch",
+    "POST",
+    f"{_STUDY}/outcomes:batch",
+    roles=("app",),
+    takes=(OutcomeBodies,),
+    status=204,
+    limit=BATCH * 2_048,
+    refuses=(*_TICKET, "bad-record", *_NOT_READY),
+    private=True,
+)
+async def count_outcomes_of_many(call: Call) -> Response:
+    """Count the outcomes of several people, at most 1,000. All are checked before any is counted."""
+    study = _pilot(call)
+    body = await call.read(_OUTCOMES)
+    records = []
+    for position, one in enumerate(body.records):
+        if position % _CHUNK == _CHUNK - 1:
+            await asyncio.sleep(0)
+        try:
+            records.append(study.check_record(one.ticket, one.outcomes))
+        except RefusedError as error:
+            raise RefusedError(error.reason, f"Record {position}, and nothing was counted: {error}") from None
+    await study.count(records)
+    return Response(None, 204)
+
+
 # ------------------------------------------------------------------------------------------------------- local studies
 
 
@@ -201,10 +287,13 @@ async def count_episodes(call: Call) -> Response:
     gives=(ActionsAnswer,),
     refuses=("not-offered", "unknown-plan", *_NOT_OPEN),
     shared=True,
+    tag="local studies",
 )
 async def show_plan(call: Call) -> Response:
-    """Return a plan of a local study. It never changes."""
+    """Return a plan of a local study, which never changes; `newest` is the number of the newest one."""
     study, text = _local(call), call.path_params["number"]
+    if text == _NEWEST and study.plans:
+        return Response(study.plans[-1], headers=_REVALIDATE, media_type=JSON)
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
     found = study.find_plan(number)
     if found is None and number == len(study.plans):  # another machine may have made it
@@ -228,6 +317,7 @@ async def show_plan(call: Call) -> Response:
         *_NOT_READY,
     ),
     shared=True,
+    tag="local studies",
 )
 async def count_report(call: Call) -> Response:
     """Count a randomised report once per ticket: 201, or 200 if the same one was counted before."""
@@ -239,9 +329,27 @@ async def count_report(call: Call) -> Response:
 # ---------------------------------------------------------------------------------------------------------- the public
 
 
-@endpoint("study", "GET", _STUDY, gives=(StudyDocument, StudySummary), refuses=_NOT_OPEN, shared=True)
+@endpoint("studies", "GET", "/v1/studies", gives=(StudyList,), shared=True)
+async def list_studies(call: Call) -> StudyList:
+    """List the studies of this service."""
+    return StudyList(
+        [
+            ListedStudy(
+                one.name, one.kind, one.state, one.file.recipe, one.file.epsilon, one.file.delta, one.uses_rewards
+            )
+            for one in call.studies
+        ]
+    )
+
+
+@endpoint("study", "GET", _STUDY, gives=(StudyDocument, StudySummary, PilotAnswer), refuses=_NOT_OPEN, shared=True)
 async def show_study(call: Call) -> msgspec.Struct | Response:
-    """Return the document of a local study, whose SHA-256 identifies it, or the summary of a central one."""
+    """Return the document of a local study, the summary of a central one, or the protocol and the looks of a pilot."""
+    if isinstance(call.study, PilotStudy):
+        if call.study.shown is None:
+            call.study.check_open()
+        assert call.study.shown is not None
+        return call.study.shown
     if isinstance(call.study, CentralStudy):
         return call.study.summary
     return Response(_local(call).document, headers=_REVALIDATE, media_type=JSON)
@@ -256,24 +364,37 @@ async def show_certificate(call: Call) -> CertificateAnswer:
     return CertificateAnswer(dict(found))
 
 
-def _health(call: Call, healthy: bool) -> Response:
-    content = HealthAnswer({one.name: one.state for one in call.studies})
-    return Response(msgspec.json.encode(content), 200 if healthy else 503, media_type=JSON)
+def _health(studies: Iterable[AbstractServedStudy]) -> HealthAnswer:
+    found = list(studies)
+    return HealthAnswer({one.name: one.state for one in found}, {one.name: one.missing for one in found if one.missing})
 
 
-@endpoint("healthz", "GET", "/healthz", gives=(HealthAnswer,))
-async def show_health(call: Call) -> Response:
-    """Return 200 if the process works and no store has failed."""
-    return _health(call, all(one.state != "failed" for one in call.studies))
+def _readiness(health: HealthAnswer, ready: bool) -> Response:
+    return Response(msgspec.json.encode(health), 200 if ready else 503, media_type=JSON)
 
 
-@endpoint("readyz", "GET", "/readyz", gives=(HealthAnswer,))
+@endpoint("healthz", "GET", "/healthz", gives=(HealthAnswer,), tag="service")
+async def show_health(call: Call) -> HealthAnswer:
+    """Return 200 while the process answers, whatever its stores do: restarting it would not mend a database."""
+    return _health(call.studies)
+
+
+@endpoint("readyz", "GET", "/readyz", gives=(HealthAnswer,), tag="service", unready=True)
 async def show_readiness(call: Call) -> Response:
-    """Return 200 if every study is open."""
-    return _health(call, call.studies.ready)
+    """Return 200 once all studies were opened, unless none of them can be served. `missing` says what is wrong."""
+    health = _health(call.studies)
+    starting = not all(one.keys.known and one.state != "starting" for one in call.studies)
+    return _readiness(health, not starting and (len(health.missing) < len(health.studies) or not health.studies))
 
 
-@endpoint("openapi", "GET", "/openapi.json")
+@endpoint("readyz-study", "GET", "/readyz/{study}", gives=(HealthAnswer,), tag="service", unready=True)
+async def show_study_readiness(call: Call) -> Response:
+    """Return 200 if this study can be served."""
+    health = _health([call.study])
+    return _readiness(health, not health.missing)
+
+
+@endpoint("openapi", "GET", "/openapi.json", tag="service")
 async def show_openapi(call: Call) -> Response:
     """Return this document."""
     return Response(openapi_document(ENDPOINTS), headers=_REVALIDATE, media_type=JSON)
@@ -286,12 +407,16 @@ ENDPOINTS = (
     show_newest_plan,
     count_episode,
     count_episodes,
+    count_outcomes,
+    count_outcomes_of_many,
+    list_studies,
     show_study,
     show_plan,
     count_report,
     show_certificate,
     show_health,
     show_readiness,
+    show_study_readiness,
     show_openapi,
 )
 """The endpoints of the public listener."""

@@ -32,6 +32,7 @@ REASONS: dict[str, tuple[int, str]] = {
     "conflict": (409, "This ticket has already reported something else"),
     "full": (410, "The study accepts no more people"),
     "purged": (410, "The study has ended and its raw sums are deleted"),
+    "not-confirmed": (409, "The name of the study is needed to purge it"),
     "not-purged": (409, "The raw sums could not be deleted"),
     "starting": (503, "The study is being opened"),
     "unavailable": (503, "The store of the study cannot be used"),

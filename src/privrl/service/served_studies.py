@@ -4,25 +4,24 @@ import abc
 import itertools
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast
 
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.service.access import AccessKey, KeyFile, Role, hash_key
+from privrl.service.access import Role, WatchedKeys, hash_header
+from privrl.service.clock_watch import ClockWatch
 from privrl.service.counters import Counters
 from privrl.service.opening import open_store
 from privrl.service.refusals import RefusedError, refuse_not_open
 from privrl.service.study_file import StudyFile
+from privrl.service.tls import LiveTls
 from privrl.service.writer import Job, Writer
 
 T = TypeVar("T")
 StudyState = Literal["starting", "ready", "paused", "purged", "failed"]
-_BEARER = "bearer "
 _WORK = "work"
-_KEY_POLL = 0.5  # seconds between looks at the key files
 _LOG = logging.getLogger("privrl.service")
 
 
@@ -31,14 +30,19 @@ class PublicView:
     """What is public about a study at one moment. The writer replaces the view and never changes it.
 
     Attributes:
-        plan: the number of the newest plan.
-        ends: the public ends of the blocks; the first `plan` of them are closed.
+        plan: the number of the plan in force.
+        closed: the number of blocks that are closed and released.
+        ends: the public ends of the blocks.
+        last_release, next_release: when the last block closed and the open one will, in seconds since 1970.
         certificate: a bound on what all releases reveal, as JSON.
         shown: `ReleaseStore.describe()`: the declared and spent budget, releases, and issued tickets.
     """
 
     plan: int = 0
+    closed: int = 0
     ends: tuple[int, ...] = ()
+    last_release: float | None = None
+    next_release: float | None = None
     certificate: Mapping[str, Any] = field(default_factory=dict)
     shown: Mapping[str, Any] = field(default_factory=dict)
 
@@ -50,7 +54,9 @@ class AbstractServedStudy(abc.ABC):
         file: the declaration.
         view: what is public; replaced by the writer.
         counters: of this study.
-        keys: by their hash; replaced when the key file changes.
+        uses_rewards: whether the study learns from the rewards in records.
+        keys: of this study, as the store has them.
+        clock_watch: compares the clock with the arrivals of a central study.
         paused: neither people nor records are accepted. Deadlines stay as they are.
     """
 
@@ -58,13 +64,13 @@ class AbstractServedStudy(abc.ABC):
         self.file, self._clock = file, clock
         self.view = PublicView(ends=tuple(int(end) for end in file.ends()))
         self.counters = Counters()
-        self.keys: dict[str, AccessKey] = {}
+        self.uses_rewards = file.uses_rewards
+        self.keys = WatchedKeys(file.name, file.keys, clock)
+        self.clock_watch = ClockWatch(file.name, file.max_clock_jump)
         self.paused = False
         self._time = self._public_time()
         self.writer = Writer(self, file.name, file.queue, self._public_time)
         self._store: ReleaseStore | None = None
-        self._key_version: tuple[int, int, int] | None = None
-        self._key_problem = ""
 
     def _public_time(self) -> float:
         """The time in whole seconds. A commit takes less, so its duration decides nothing."""
@@ -89,6 +95,21 @@ class AbstractServedStudy(abc.ABC):
             return "purged"
         return "paused" if self.paused else "ready"
 
+    @property
+    def missing(self) -> str:
+        """What the study is missing to be served; empty if it can be served."""
+        if self.state == "starting" or not self.keys.known:
+            return "The study is being opened."
+        if self.state == "failed":
+            return "The store cannot be used; the service keeps trying, and its log has the reason."
+        return "" if self.keys.current else "The keys cannot be read from the store; the service keeps trying."
+
+    @property
+    def next_release_seconds(self) -> float | None:
+        """Seconds until the open block closes, if that is known."""
+        closing = self.view.next_release
+        return None if closing is None else max(0.0, closing - self._clock())
+
     def check_open(self) -> None:
         """Refuse a request unless the study accepts people."""
         state = self.state
@@ -98,21 +119,6 @@ class AbstractServedStudy(abc.ABC):
             raise RefusedError("paused", "The operator has paused this study. Nothing was kept; try again later.")
         if state != "ready":
             raise refuse_not_open(state == "failed")
-
-    def find_key(self, header: str | None, roles: Sequence[Role]) -> AccessKey:
-        """Find the key of a request.
-
-        Arguments:
-            header: `Authorization: Bearer KEY`.
-            roles: those that may do this.
-
-        Raises:
-            RefusedError: if the key is unknown here or has another role.
-        """
-        found = self.keys.get(_hash_header(header))
-        if found is None or found.role not in roles:
-            raise _wrong_key()
-        return found
 
     async def run_in_writer(self, work: Callable[[ReleaseStore], T]) -> T:
         """Call `work` with the store in the writer's thread, after everything that was queued before."""
@@ -134,23 +140,6 @@ class AbstractServedStudy(abc.ABC):
 
         await self.run_in_writer(show)
         return self.view
-
-    def read_keys(self) -> None:
-        """Read the key file if it has changed. A file that is missing or cannot be read revokes all keys."""
-        path = self.file.keys_place
-        try:
-            found = path.stat()  # before the content: a change in between is seen next time
-            version = (found.st_ino, found.st_ctime_ns, found.st_size)
-            if version == self._key_version:
-                return
-            self.keys = {key.sha256: key for key in KeyFile(path).read().values()}
-            self._key_version, problem = version, ""
-        except (OSError, ValueError) as error:
-            self.keys, self._key_version = {}, None
-            problem = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else "is damaged"
-        if problem and problem != self._key_problem:
-            _LOG.warning("No key of `%s` is valid, because the key file `%s` %s.", self.name, path, problem)
-        self._key_problem = problem
 
     # ------------------------------------------------------------------------------------------- in the writer's thread
 
@@ -210,6 +199,7 @@ class ServedStudies:
 
     Attributes:
         counters: of requests that name no study.
+        tls: the certificate of the process, if it terminates TLS.
         operator_hosts: the host names of the operator's address.
     """
 
@@ -219,30 +209,23 @@ class ServedStudies:
         if len(self._by_name) < len(studies) or len(places) < len(studies):
             raise ValueError("Two study files have the same name or the same store. Give each study its own.")
         self.counters = Counters()
+        self.tls: LiveTls | None = None
         self.operator_hosts = frozenset(("127.0.0.1", "localhost", "[::1]"))
-        self._ended = threading.Event()
 
     def __iter__(self) -> Iterator[AbstractServedStudy]:
         return iter(self._by_name.values())
 
     def start(self) -> None:
-        """Read the keys, so that no valid key is refused at first, and open each store in its writer."""
+        """Open each store, in its writer and for its keys."""
         for one in self:
-            one.read_keys()
+            one.keys.start()
             one.writer.start()
-        threading.Thread(target=self._watch_keys, name="keys", daemon=True).start()
 
     def stop(self) -> None:
         """Finish what is queued, and end all writers."""
-        self._ended.set()
         for one in self:
+            one.keys.stop()
             one.writer.stop()
-
-    def _watch_keys(self) -> None:
-        # In a thread of its own: a writer that is busy, or whose store is down, must not keep a revoked key alive.
-        while not self._ended.wait(_KEY_POLL):
-            for one in self:
-                one.read_keys()
 
     def wait(self, seconds: float) -> None:
         """Wait until every study is ready.
@@ -267,8 +250,8 @@ class ServedStudies:
 
     @property
     def ready(self) -> bool:
-        """Whether every store is open and every program compiled."""
-        return all(one.writer.state == "ready" for one in self)
+        """Whether every store is open, every program compiled and all keys known."""
+        return all(one.writer.state == "ready" and one.keys.known for one in self)
 
     def find(self, name: str) -> AbstractServedStudy:
         """Find a study by its name."""
@@ -279,20 +262,14 @@ class ServedStudies:
 
     def find_authorised(self, header: str | None, roles: Sequence[Role]) -> list[AbstractServedStudy]:
         """Find the studies in which the key of a request has one of these roles; refuse the request if none."""
-        sha256 = _hash_header(header)
-        found = [one for one in self if sha256 in one.keys and one.keys[sha256].role in roles]
+        hash_header(header)  # refuses a request without a key, also if there is no study
+        found, refused = [], RefusedError("unknown-study", "This service has no studies.")
+        for one in self:
+            try:
+                one.keys.find(header, roles, reading=True)
+                found.append(one)
+            except RefusedError as error:
+                refused = error
         if not found:
-            raise _wrong_key()
+            raise refused
         return found
-
-
-def _hash_header(header: str | None) -> str:
-    """Hash the key in `Authorization: Bearer KEY`."""
-    if header is None or header[: len(_BEARER)].lower() != _BEARER:
-        raise RefusedError("no-key", "Send `Authorization: Bearer KEY`; `privrl serve key add` makes a key.")
-    return hash_key(header[len(_BEARER) :])
-
-
-def _wrong_key() -> RefusedError:
-    detail = "This key is unknown here, was revoked, or has another role; `privrl serve key list` shows the keys."
-    return RefusedError("wrong-key", detail)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from privrl.privacy.store.errors import StoreError
+from privrl.service.events import log_event
 from privrl.service.refusals import RefusedError, refuse_not_open
 
 MAX_BATCH = 256  # people per commit
@@ -28,7 +29,6 @@ _IDLE_POLL = 1.0  # seconds between two looks at the clock while no request come
 _BUSY_POLL = 0.1  # the same while batches follow each other, if the backend has nothing due earlier
 _QUIET_POLL = 0.03  # seconds after the last batch, to plan while the event loop is idle
 _FIRST_RETRY, _LAST_RETRY = 0.5, 30.0  # seconds before a failed store is opened again; they double in between
-_LOG = logging.getLogger("privrl.service")
 
 
 class Job(NamedTuple):
@@ -82,6 +82,7 @@ class Writer:
 
     Attributes:
         failure: why the store could not be opened for the first time.
+        failures: how often the store was closed and opened again since.
     """
 
     def __init__(self, backend: StudyBackend, name: str, max_queue: int, clock: Callable[[], float]) -> None:
@@ -94,6 +95,8 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name=f"writer of {name}", daemon=True)
         self.state: Literal["starting", "ready", "failed", "ended"] = "starting"
         self.failure: Exception | None = None
+        self.failures = 0
+        self._name = name
 
     def start(self) -> None:
         """Start the thread, which opens the store."""
@@ -148,14 +151,21 @@ class Writer:
                 with contextlib.ExitStack() as stack:
                     stack.callback(self._backend.close)
                     self._backend.open()
+                    if self.state == "failed":
+                        log_event("reconnect", "The store was opened again.", study=self._name)
+                    else:
+                        log_event("start", "The study is open.", study=self._name)
                     self.state, pause = "ready", 0.0
                     self._serve(taken)
             except Exception as error:
                 if self.state == "starting":
                     self.failure, self.state = error, "failed"
                     return
+                if self.state != "failed":  # not for every attempt to open it again
+                    message = f"The writer failed ({_describe(error)}) and will open its store again."
+                    log_event("failure", message, study=self._name, level=logging.ERROR)
                 self.state = "failed"
-                _LOG.error("The writer failed (%s) and will open its store again.", _describe(error))
+                self.failures += 1
                 refused = RefusedError("failed", "The store failed. Send the request again; nothing counts twice.")
                 self._answer(taken, [refused] * len(taken))
                 pause = min(_LAST_RETRY, 2 * pause or _FIRST_RETRY)

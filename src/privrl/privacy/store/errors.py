@@ -9,6 +9,10 @@ class UnreachableError(StoreError, ConnectionError):
     """The server of a store cannot be reached at this moment."""
 
 
+class ReadOnlyError(StoreError, OSError):
+    """The store is on a file system that is read-only at this moment."""
+
+
 class StudyMismatchError(StoreError):
     """The file was opened for another study, or with other limits."""
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from privrl.privacy.store import chain as _chain
 from privrl.privacy.store.engine import AbstractEngine, T
-from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.errors import ReadOnlyError, StoreError
 from privrl.privacy.store.log import AuditLog, sync_folder
 from privrl.privacy.store.sqlite_schema import APPLICATION, FORMAT, SCHEMA, expected_schema, schema_of
 from privrl.privacy.store.statements import SqlValue, insert_rows, select_in
@@ -45,6 +45,11 @@ class FileEngine(AbstractEngine):
             self.tell_log(accept_missing_log)
         except sqlite3.DatabaseError as error:
             self._connection.close()
+            if path is not None and os.statvfs(os.path.dirname(path)).f_flag & os.ST_RDONLY:
+                raise ReadOnlyError(
+                    f"`{path}` cannot be written, because the file system is read-only. Look at the system's log for "
+                    "the reason, mount it for writing, and start again."
+                ) from error
             raise StoreError(f"`{path}` cannot be opened as a store of releases: {error}.") from error
         except BaseException:
             self._connection.close()

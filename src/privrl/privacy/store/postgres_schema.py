@@ -152,6 +152,7 @@ def grants(schema: str, role: str) -> list[str]:
         f"GRANT SELECT ON {', '.join(tables)} TO {role}",
         f"GRANT INSERT ON {', '.join(added)} TO {role}",
         f"GRANT UPDATE ON releases, sums, ranges TO {role}",
+        f"GRANT UPDATE (revoked) ON access_keys TO {role}",
         f"GRANT UPDATE (pool) ON pools TO {role}",  # so that it can lock a row; a guard refuses every change
     ]
 

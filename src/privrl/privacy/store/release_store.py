@@ -32,6 +32,7 @@ from collections.abc import Callable, Mapping
 from privrl.contracts.untrusted import Json
 from privrl.privacy.canonical_ids import keyed_hash
 from privrl.privacy.store import view as _store_view
+from privrl.privacy.store.access_keys import AbstractAccessKeys
 from privrl.privacy.store.engine import AbstractEngine, T, check_amount, now
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.file import FileEngine
@@ -44,7 +45,7 @@ ADDRESSES = ("postgresql://", "postgres://")
 """How the address of a store begins that is not a file."""
 
 
-class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases):
+class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases, AbstractAccessKeys):
     """Durable contributions and releases with a hard budget, in one SQLite file on a local disk, or in PostgreSQL.
 
     >>> with privrl.ReleaseStore("study.db") as store:

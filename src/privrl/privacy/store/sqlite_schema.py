@@ -5,7 +5,7 @@ import functools
 import sqlite3
 
 APPLICATION = 0x70726C73  # "prls" in the header of the file
-FORMAT = 3
+FORMAT = 4
 _LARGEST = 1.7976931348623157e308
 
 TABLES = f"""
@@ -43,6 +43,9 @@ CREATE TABLE places (
 ) WITHOUT ROWID;
 CREATE TABLE arrivals (digest BLOB PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE ranges (name TEXT PRIMARY KEY, next INTEGER NOT NULL CHECK (next >= 0)) WITHOUT ROWID;
+CREATE TABLE access_keys (
+    sha256 TEXT PRIMARY KEY, name TEXT NOT NULL, role TEXT NOT NULL, added TEXT NOT NULL, expires INTEGER, revoked TEXT
+) WITHOUT ROWID;
 """
 _NO_PURGE = "NOT EXISTS (SELECT 1 FROM purges)"
 # For each guard: the event, the table, the condition under which it refuses, and the message. Inserts are guarded one
@@ -112,6 +115,21 @@ GUARDS = (
     ("DELETE", "ranges", "1", "a range is not given back"),
     ("UPDATE", "ranges", "NEW.name IS NOT OLD.name OR NEW.next <= OLD.next", "a range is not given back"),
     ("INSERT", "ranges", "EXISTS (SELECT 1 FROM ranges WHERE name = NEW.name)", "a range is not given back"),
+    ("DELETE", "access_keys", "1", "a key is revoked and not deleted"),
+    ("UPDATE", "access_keys", "OLD.revoked IS NOT NULL OR NEW.revoked IS NULL", "a revoked key stays revoked"),
+    (
+        "UPDATE",
+        "access_keys",
+        "(NEW.sha256, NEW.name, NEW.role, NEW.added, NEW.expires)"
+        " IS NOT (OLD.sha256, OLD.name, OLD.role, OLD.added, OLD.expires)",
+        "a key is not changed",
+    ),
+    (
+        "INSERT",
+        "access_keys",
+        "NEW.revoked IS NOT NULL OR EXISTS (SELECT 1 FROM access_keys WHERE sha256 = NEW.sha256)",
+        "a key is added once",
+    ),
 )
 SCHEMA = TABLES + "".join(
     f"CREATE TRIGGER guard_{i} BEFORE {event} ON {table} WHEN {when} BEGIN SELECT RAISE(ABORT, '{words}'); END;\n"

@@ -1,5 +1,5 @@
 // The page of `privrl serve demo`: a visitor swims, and sees what the client makes of it.
-import { Study, exact, symbolOf } from "./privrl-client.mjs";
+import { Refused, Study, exact, symbolOf } from "./privrl-client.mjs";
 
 const LEFT = 0, RIGHT = 1, ARROWS = ["◀", "▶"], PAUSE = 70; // milliseconds
 const at = (id) => document.getElementById(id);
@@ -159,16 +159,18 @@ async function swim(action) {
 
 async function finish() {
   const before = (await study.kept()).bytes;
-  await study.report(steps);
-  reported = before ? "before" : "now";
-  await showKept();
-  at("again").disabled = false;
+  try { await study.report(steps); } finally { // drawn, charged and kept, also if there was no answer
+    reported = before ? "before" : (await study.kept()).bytes ? "now" : false;
+    await showKept();
+    at("again").disabled = !reported;
+  }
 }
 
 const guarded = (work) => async () => {
   try { await work(); } catch (error) {
     at("trouble").hidden = false;
-    at("trouble").textContent = `Refused: ${error.message}. Nothing else was sent.`;
+    at("trouble").textContent = error instanceof Refused ? `Refused: ${error.message}. Nothing else was sent.`
+      : "No answer from the study. A report that was drawn is kept and charged: send the kept bytes again.";
   }
 };
 
@@ -180,7 +182,10 @@ at("follow").onclick = guarded(async () => {
     await new Promise((done) => setTimeout(done, PAUSE));
   }
 });
-at("again").onclick = guarded(() => study.send());
+at("again").onclick = guarded(async () => {
+  await study.send();
+  at("trouble").hidden = true;
+});
 at("forget").onclick = () => {
   const opening = indexedDB.open("privrl");
   opening.onsuccess = () => {
@@ -195,10 +200,11 @@ drawRiver();
 await guarded(async () => {
   study = await Study.open(app.study, { hash: app.hash, cap: app.cap, fetch: listed });
   at("hash").textContent = app.hash;
-  await study.begin();
-  reported = (await study.kept()).bytes ? "before" : false;
+  reported = (await study.kept())?.bytes ? "before" : false;
   at("forget").disabled = false;
   at("again").disabled = !reported;
+  await showLedger();
+  await study.begin();
   show();
   await showKept();
 })();

@@ -131,7 +131,7 @@ export async function deviceStorage() {
   return { update };
 }
 
-// `hash`: SHA-256 of the study document, shipped with the app; `cap`: on epsilon, over all studies of the origin.
+// `hash`: SHA-256 of the study document; `cap`: on epsilon, over all studies of the origin.
 export class Study {
   static async open(url, { hash, cap, storage, fetch: get = (...given) => fetch(...given) }) {
     const study = Object.assign(new Study(), { url, cap, get, hash });
@@ -148,23 +148,24 @@ export class Study {
     return study;
   }
 
-  // The ticket and plan of a visit, kept until the report is sent or the ticket expires.
+  // The ticket and plan of a visit; of a full study, the newest plan.
   async begin() {
     const usable = (found) => found?.bytes && !(found.visit < this.charges.length - 1)
       || !found?.sent && found?.ticket.expires > Date.now() / 1000;
     let kept = await this.kept();
     if (!usable(kept)) {
-      const { number, plan, expires, mac } = JSON.parse(await this.ask("/tickets", { method: "POST" }));
+      const answer = JSON.parse(await this.ask("/tickets", { method: "POST" })), { number, plan, expires, mac } = answer;
       const ticket = { number, plan, expires, mac };
-      if (!/^(\d{1,18},){3}[\da-f]{32}$/.test(Object.values(ticket))) refuse("this is not a ticket");
-      kept = await this.kept((found) => usable(found) ? found
+      if (answer && !/^(\d{1,18},){3}[\da-f]{32}$/.test(Object.values(ticket))) refuse("this is not a ticket");
+      kept = answer && await this.kept((found) => usable(found) ? found
         : { hash: this.hash, ticket, epsilon: found?.epsilon, visit: (found?.visit ?? 0) + !!found?.bytes });
     }
-    const { ticket } = kept, text = await this.ask("/plans/" + ticket.plan), plan = await digest(text);
+    const { ticket } = kept, text = await this.ask("/plans/" + (ticket?.plan ?? "newest")), plan = await digest(text);
     const { actions } = JSON.parse(text), { states: S, actions: A, horizon: H } = this.document;
     const full = (list, length, good) => list.length === length && list.every(good);
     if (!full(actions, H, (row) => full(row, S, (action) => whole(action, A)))) refuse("this is not a plan");
-    kept = await this.kept((found) => found.plan || found.ticket.mac !== ticket.mac ? found : { ...found, plan });
+    kept = !ticket ? { plan }
+      : await this.kept((found) => found.plan || found.ticket.mac !== ticket.mac ? found : { ...found, plan });
     if (kept.plan !== plan) refuse("another plan was published under this number");
     return Object.assign(this, { ticket, actions, visit: kept.visit });
   }
@@ -173,8 +174,9 @@ export class Study {
     return this.actions[step][state];
   }
 
-  // Later calls, tabs and reloads send the stored bytes.
+  // Later calls send the stored bytes.
   async report(steps, word = systemWords) {
+    if (!this.ticket) return false;
     const { symbols, size } = this.document;
     const truth = symbolOf(this.document, this.actions, BigInt(this.ticket.number), steps);
     const drawn = select(Math.min(truth, symbols - 1), symbols, size, this.threshold, word);
@@ -203,11 +205,11 @@ export class Study {
 
   async ask(path, options) {
     const answer = await this.get(this.url + path, { credentials: "omit", referrerPolicy: "no-referrer", ...options });
+    if (path === "/tickets" && answer.status === 410) return "0";
     return answer.ok ? answer.text() : refuse("the server answered " + answer.status);
   }
 }
 
-// Whether exact epsilons add up to more than the cap.
 export function exceeds(epsilons, cap) {
   if (!(cap > 0 && cap < 1e9)) refuse("give a cap");
   return epsilons.reduce((left, epsilon) => left - exact(epsilon), exact(`0x${(+cap).toString(16)}p0`)) < 0n;

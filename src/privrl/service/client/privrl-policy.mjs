@@ -1,0 +1,194 @@
+// A saved policy, policy.json, decision by decision. The guide "Run a policy in another system" specifies the format.
+//
+//   const policy = readPolicy(await (await fetch("policy.json")).json());
+//   let state = start();
+//   const advice = advise(policy, { map: 61, lactate: 2.4, ward: "icu" }, state);
+//   // advice.action: the action, or null: the decision is left to the clinician
+//   state = record(policy, state, advice, actionThatWasTaken);
+
+export class Refused extends Error {}
+
+const refuse = (words) => { throw new Refused(words); };
+const KINDS = [
+  "privrl policy on states, 1", "privrl assisted policy on states, 1",
+  "privrl policy on measurements, 1", "privrl assisted policy on measurements, 1",
+];
+const REACH = 1.5, HALF = 0.5, LEAST_PROBABILITY = 0.01;
+
+// The JSON of a policy, checked. Verify the file first with the certificate next to it (`privrl certify`).
+export function readPolicy(content) {
+  if (!KINDS.includes(content?.kind)) refuse(`kind must be one of ${KINDS.join("; ")}`);
+  const assisted = content.kind.includes("assisted"), columns = content.columns;
+  const kept = columns ? content.assistance : content;
+  return {
+    content, assisted, columns,
+    states: columns ? 0 : (content.steps?.[0] ?? content.advice).length,
+    actions: columns ? content.advantages.length : content.num_actions ?? Infinity,
+    maxRatio: assisted ? number(kept.max_ratio) : 1,
+    maxWeight: assisted ? number(kept.max_weight) : Infinity,
+    leastSupport: assisted ? kept.least_support : 0,
+  };
+}
+
+// What is kept from one decision of an episode to the next: plain numbers.
+export const start = () => ({ step: 0, weight: 1, previous: null });
+
+// A random number in [0, 1): 53 bits.
+export const randomDraw = () => Number(crypto.getRandomValues(new BigUint64Array(1))[0] >> 11n) / 2 ** 53;
+
+// The advice for one decision: `action` (null: left to the clinician, for a `reason`), `unusual` entries, the
+// `probability` of advice, and for `record` the `choice` with the factors of the running weight. Do not show `choice`
+// if the decision is left to the clinician. `draw`: in [0, 1), a new one for every decision; null: the most probable
+// choice, and advice whenever its probability is above 0.
+export function advise(policy, observation, state = start(), draw = randomDraw()) {
+  if (draw !== null && !(draw >= 0 && draw < 1)) refuse("draw must lie in [0, 1)");
+  if (state.previous !== null) checkAction(policy, state.previous, "previous");
+  const { choice, support = 1, unusual = [], why } = policy.columns
+    ? chooseOnMeasurements(policy, observation, state) : chooseInState(policy, observation, state, draw);
+  const advice = (reason, probability, if_taken, otherwise) => ({
+    action: reason ? null : choice, reason, unusual, probability, choice: choice ?? null, if_taken, otherwise,
+  });
+  if (why) return advice(why, 0, 1, 1);
+  if (!policy.assisted) return advice("", 1, 1, 1);
+  const ratio = Math.min(clip(state.weight > 0 ? policy.maxWeight / state.weight : Infinity, 1, Infinity), policy.maxRatio);
+  if (!(ratio > 1) && policy.maxRatio > 1) return advice("weight reached", 0, 1, 1);
+  if (!(support >= policy.leastSupport && ratio > 1)) return advice("too little support", 0, 1, 1);
+  const alpha = support < 1 ? Math.min((ratio - 1) * support / (1 - support), 1) : 1;
+  const if_taken = Math.min(1 - alpha + alpha / Math.min(support, 1), ratio);
+  return advice(draw === null || draw < alpha ? "" : "not drawn", alpha, if_taken, 1 - alpha);
+}
+
+// The state for the next decision, after `action` was taken, by advice or by the clinician.
+export function record(policy, state, advice, action) {
+  checkAction(policy, action, "action");
+  const factor = action === advice.choice ? advice.if_taken : advice.otherwise;
+  return { step: state.step + 1, weight: Math.min(state.weight * factor, policy.maxWeight), previous: action };
+}
+
+function chooseInState({ content, states }, observation, state, draw) {
+  const at = readState(content, states, observation);
+  if (content.steps && state.step >= content.horizon) return { why: "past the horizon" };
+  const found = content.steps ? content.steps[content.steps.length > 1 ? state.step : 0][at] : content.advice[at];
+  const choice = Array.isArray(found) ? drawn(found, draw) : found;
+  if (!allowed(content.rules, [at], ["state"], state.previous)(choice)) return { why: "rules" };
+  return { choice, support: content.support?.[at] };
+}
+
+function readState(content, states, observation) {
+  if (typeof observation === "object" && observation !== null) {
+    if (Object.keys(observation).join() !== "state") refuse("an observation must have the entry state and no other");
+    observation = observation.state;
+  }
+  if (typeof observation === "string") {
+    const names = content.state_names ?? [], at = names.indexOf(observation);
+    if (at < 0 || names.lastIndexOf(observation) !== at) refuse("the name of the state is unknown, or two states have it");
+    return at;
+  }
+  if (!Number.isInteger(observation) || observation < 0 || observation >= states) {
+    refuse(`a state must be a whole number in [0, ${states})`);
+  }
+  return observation;
+}
+
+function drawn(chances, draw) {
+  if (draw === null) return chances.reduce((best, one) => one[1] > best[1] ? one : best)[0];
+  let left = draw * chances.reduce((sum, [, chance]) => sum + chance, 0);
+  for (const [action, chance] of chances) if ((left -= chance) < 0) return action;
+  return chances.at(-1)[0];
+}
+
+function chooseOnMeasurements({ content, columns, assisted, actions }, observation, state) {
+  const { row, unusual } = readRow(columns, observation), phi = features(content, columns, row);
+  const likely = [...Array(actions).keys()]
+    .map((a) => clip(dot(phi, content.practice.map((weights) => weights[a])), LEAST_PROBABILITY, 1, LEAST_PROBABILITY));
+  const may = allowed(content.rules, row, columns.map((column) => column.name), state.previous);
+  if (!likely.some((_, a) => may(a))) return { unusual, why: "rules" };
+  const least = content.support * Math.max(...likely.filter((_, a) => may(a)));
+  const scores = likely.map((p, a) => may(a) && p >= least
+    ? dot(phi, content.advantages[a]) + content.anchor * Math.log(p) : -Infinity);
+  const choice = scores.indexOf(Math.max(...scores));
+  if (!assisted) return { choice, unusual };
+  const kept = content.assistance, upTo = (edges, x) => edges.filter((edge) => edge <= x).length;
+  const place = upTo(kept.probability_edges, likely[choice] / likely.reduce((sum, p) => sum + p, 0));
+  const value = clip(dot(phi, kept.values), -1, 1, 0);
+  const support = kept.support[place * (kept.value_edges.length + 1) + upTo(kept.value_edges, value)];
+  return { choice, support, unusual };
+}
+
+// Numbers in the order of the columns, NaN if missing; and remarks on entries that are missing or outside the bounds.
+function readRow(columns, observation) {
+  const inOrder = Array.isArray(observation), names = columns.map((column) => column.name);
+  if (inOrder && observation.length !== columns.length) refuse(`an observation must hold ${names.join(", ")}`);
+  if (!inOrder && (typeof observation !== "object" || observation === null)) refuse("give an object or an array");
+  const unknown = inOrder ? [] : Object.keys(observation).filter((name) => !names.includes(name));
+  if (unknown.length) refuse(`${unknown[0]} is not a column of this policy; its columns are ${names.join(", ")}`);
+  const row = columns.map((column, i) => entry(column, inOrder ? observation[i]
+    : Object.hasOwn(observation, column.name) ? observation[column.name] : null, inOrder));
+  const unusual = columns.flatMap((column, i) => {
+    const remark = Number.isNaN(row[i]) ? (column.missing ? "missing" : "unexpectedly missing")
+      : row[i] < column.low ? "below the bounds" : row[i] > column.high ? "above the bounds" : null;
+    return remark ? [{ column: column.name, remark }] : [];
+  });
+  return { row, unusual };
+}
+
+function entry(column, value, inOrder) {
+  if (value === null || value === undefined || Number.isNaN(value)) return NaN;
+  const category = column.kind === "category";
+  if (category && !inOrder) {
+    const text = ["string", "boolean"].includes(typeof value) || Number.isInteger(value) ? String(value) : "";
+    const at = column.values.indexOf(text);
+    return at >= 0 ? at : refuse(`${column.name} is not one of its categories: ${column.values.join(", ")}`);
+  }
+  if (typeof value !== "number" || !Number.isFinite(value)) refuse(`${column.name} must be a finite number`);
+  if (category && !(Number.isInteger(value) && value >= 0 && value < column.values.length)) {
+    refuse(`${column.name} must be the position of a category in its list`);
+  }
+  return value;
+}
+
+function features({ terms, centre, half_width }, columns, row) {
+  const place = (name) => columns.findIndex((column) => column.name === name);
+  const u = {}, gone = {};
+  terms.measurements.forEach((name, i) => {
+    const { low, high, log } = columns[place(name)], x = row[place(name)], f = log ? Math.log : (v) => v;
+    const position = 2 * (f(clip(x, low, high, NaN)) - f(low)) / (f(high) - f(low)) - 1;
+    gone[name] = Number.isNaN(x) ? 1 : 0;
+    u[name] = clip((position - centre[i]) / half_width[i], -REACH, REACH, 0);
+  });
+  const all = terms.measurements.map((name) => u[name]);
+  return [
+    HALF, ...all, ...all.map((v) => v * v - HALF), ...terms.products.map(([a, b]) => u[a] * u[b]),
+    ...terms.missing.map((name) => HALF * gone[name]),
+    ...terms.categories.flatMap((name) =>
+      columns[place(name)].values.map((_, k) => row[place(name)] === k ? HALF : 0)),
+  ];
+}
+
+// Whether the rules allow an action. A rule applies unless one of its conditions is known to be false.
+function allowed(rules = [], row, names, previous) {
+  const applying = rules.filter((rule) => rule.if.every((condition) => {
+    const x = row[names.indexOf(condition.column)], { test, bound, values } = condition;
+    if (Number.isNaN(x)) return test !== "known";
+    switch (test) {
+      case "<": return x < bound;
+      case "<=": return x <= bound;
+      case ">": return x > bound;
+      case ">=": return x >= bound;
+      case "in": return values.includes(x);
+      case "known": return true;
+      case "missing": return false;
+      default: return refuse(`unknown test ${test}`);
+    }
+  }));
+  const lists = applying.map((rule) => rule.allowed[rule.allowed.length > 1 && previous !== null ? 1 + previous : 0]);
+  return (action) => lists.every((list) => list.includes(action));
+}
+
+function checkAction({ actions }, action, what) {
+  if (!Number.isInteger(action) || action < 0 || action >= actions) refuse(`${what} must be the number of an action`);
+}
+
+const number = (value) => value === "inf" ? Infinity : value;
+const dot = (left, right) => left.reduce((sum, x, i) => sum + x * right[i], 0);
+const clip = (x, low, high, nan = low) => Number.isNaN(x) ? nan : Math.min(Math.max(x, low), high);
