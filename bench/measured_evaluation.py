@@ -27,6 +27,7 @@ from privrl.envs.worlds_by_name import make
 from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.recipes.all_recipes import get
+from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.simulation.sampled_tables import table_of
 
 DELTA = 1e-6
@@ -46,7 +47,8 @@ def study(name: str, people: int, evaluated: int, epsilon: float, seed: int) -> 
     )
     fitted = privrl.fit(learnt, get("lap").build(world), budget, key=keys[2])
     evaluator = MeasuredEvaluator(fitted.policy, jnp.asarray(fitted.report["values"]), world.horizon, held_out)
-    found: Evaluation = privrl.fit(held, evaluator, budget, key=keys[3]).policy
+    asked = (held, evaluator, evaluator.evaluate, budget)
+    found: Evaluation = ask_curator("evaluate", *asked, key=keys[3], unit=None, store=None).found
     gain = world.gain(AssistedActor(found.policy, world.practice))
     lines = ("assisted_gain", "balance", "unsupported", "trend", "continuity")
     return {
@@ -56,7 +58,7 @@ def study(name: str, people: int, evaluated: int, epsilon: float, seed: int) -> 
         "seed": seed,
         "truth": gain.value,
         "truth_se": gain.error,
-        "handed_out": found.held_back is None,
+        "released": not found.reasons,
         **{name: _ends(getattr(found, name)) for name in lines},
     }
 

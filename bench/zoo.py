@@ -1,4 +1,4 @@
-"""`python -m bench.zoo`: what recipes are worth in every world of the zoo, and whether anything harmful is handed out.
+"""`python -m bench.zoo`: what recipes are worth in every world of the zoo, and whether anything harmful is released.
 
 One line of JSON per study: a table of so many people is split, a recipe learns from 70%, and the assisted policy is
 compared with practice on 30%, once with practice's public probabilities and once with estimated ones. The truth beside
@@ -36,6 +36,7 @@ from privrl.evaluation.estimates import Evaluation
 from privrl.evaluation.evaluator import Evaluator
 from privrl.mdp.types import Trajectory
 from privrl.recipes.all_recipes import get
+from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.simulation.sampled_tables import assisted_gain
 
 HELD_OUT, DELTA, STAYS, LEAST_SHARE = 0.3, 1e-6, 40_000, 0.2
@@ -57,12 +58,12 @@ def judged(world: World, found: Evaluation, key: jax.Array) -> dict[str, Any]:
     """What was said, in the world's own units, and what is true, as shares of the range of returns."""
     true = assisted_gain(world.env, found.policy, STAYS, key=key)
     said = {name: value for name, value in found.to_json().items() if name != "policy"}
-    out = true.value if found.held_back is None else 0.0
+    out = true.value if not found.reasons else 0.0
     return {
         **said,
         "assisted": true.value / world.range,
         "assisted_se": true.error / world.range,
-        "handed_out": out / world.range,
+        "released": out / world.range,
     }
 
 
@@ -114,7 +115,8 @@ def study(world: World, recipe: str, people: int, epsilon: float, seed: int, *, 
                 public["terminal"],
                 (0.0, bound),
             )
-            found = privrl.fit(held, evaluator, budget, key=noise).policy
+            asked = (held, evaluator, evaluator.evaluate, budget)
+            found = ask_curator("evaluate", *asked, key=noise, unit=None, store=None).found
             line[name] = judged(world, found, people_key)
     return line
 
@@ -126,7 +128,7 @@ def mean_and_error(values: Iterable[float]) -> tuple[float, float]:
 
 
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
-    """Shares of the gap by recipe, and what was handed out as a share of the range of returns (in how many studies).
+    """Shares of the gap by recipe, and what was released as a share of the range of returns (in how many studies).
 
     Harm: below -.002 by more than two standard errors. A lie: "better" with public practice, and worse in truth.
     """
@@ -143,13 +145,37 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
             if not judgements:
                 row.append("")
             else:
-                mean, error = mean_and_error(x["handed_out"] for x in judgements)
-                given = sum(x["held_back"] is None for x in judgements)
+                mean, error = mean_and_error(x["released"] for x in judgements)
+                given = sum(not x["reasons"] for x in judgements)
                 harm = " **harm**" if mean < -0.002 - 2 * (0.0 if math.isnan(error) else error) else ""
                 row.append(f"{mean:+.4f} +- {error:.4f} ({given} of {len(judgements)}){harm}")
         lies = [x["public"]["verdict"] == "better" and x["public"]["assisted"] < 0 for x in found if "public" in x]
         row.append(f"{sum(lies)}" if lies else "")
         yield f"| {' | '.join(row)} |"
+
+
+def coverage(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """How often 95% intervals cover the truth, by kind of world: the assumption fails where severity is hidden.
+
+    Only estimates that were given count. `gain` is that of the assisted policy, `model_gain` that of the whole advice.
+    """
+    cells: dict[tuple[str, str, str], list[bool]] = collections.defaultdict(list)
+    for line in lines:
+        world = WORLDS[line["world"]]
+        for practice in ("public", "estimated"):
+            said = line.get(practice, {})
+            truths = {name: said.get("assisted") for name in ("gain", "assisted_gain")} | {
+                "model_gain": line.get("whole")
+            }
+            for name, truth in truths.items():
+                if said.get(name) is not None and truth is not None:
+                    low, high = (said[name][end] / world.range for end in ("low", "high"))
+                    cells[world.kind, practice, name].append(low <= truth <= high)
+    if cells:
+        yield "| worlds | practice | estimate | given | covered |"
+        yield "|---|---|---|---:|---:|"
+        for (kind, practice, name), found in sorted(cells.items()):
+            yield f"| {kind} | {practice} | `{name}` | {len(found)} | {np.mean(found):.2f} |"
 
 
 def choices(lines: list[dict[str, Any]]) -> Iterator[str]:
@@ -222,6 +248,7 @@ def main() -> None:
         for row in summary(lines):
             print(row)
         print(*("", *choices(lines)), sep="\n")
+        print(*("", *coverage(lines)), sep="\n")
         if given.picture is not None:
             picture(lines, given.picture, given.people[-1], given.epsilon[-1])
         return

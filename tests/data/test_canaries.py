@@ -257,7 +257,7 @@ def arguments(path: Path, out: Path, sort: bool) -> list[str]:
     flags = [f"--{part.replace('_', '-')}={name}" for part, name in COLUMN.items()]
     flags += [f"--{bound.replace('_', '-')}={value}" for bound, value in BOUNDS.items()]
     flags += ["--recipe=dp-apvi", "--epsilon=1", "--delta=1e-6", "--max-episodes-per-unit=2", f"--out={out}"]
-    return ["fit", str(path), *flags, *(["--sort"] if sort else [])]
+    return ["fit", str(path), "--spend-anyway", *flags, *(["--sort"] if sort else [])]
 
 
 @dataclass(frozen=True)
@@ -410,7 +410,7 @@ def test_the_command_line_quotes_no_measurement(tmp_path: Path, fault: str, name
     flags += ["--feature=pulse:30..200", "--feature=rest:0..1:missing", "--category=ward_name:icu,step-down"]
     flags += ["--action=amount", "--action-edges=0,1,2", "--max-episodes-per-unit=2"]
     fit = ["--recipe=dp-lap", "--epsilon=1", "--delta=1e-6", f"--out={tmp_path / 'out'}"]
-    outcome = called(["fit", str(path), *flags, *fit])
+    outcome = called(["fit", str(path), "--spend-anyway", *flags, *fit])
     assert isinstance(outcome.exception, TableError) and not (tmp_path / "out").exists()
     assert_silent(outcome.output + told(outcome.exception))
 

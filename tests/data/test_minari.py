@@ -1,6 +1,7 @@
 """Minari datasets and Gymnasium environments: discrete actions, numbered or measured observations; episodes out."""
 
 import builtins
+import gc
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -206,8 +207,35 @@ def test_episodes_are_played_in_gymnasium() -> None:
 
 def test_numbered_observations_are_played_too() -> None:
     env = gymnasium.make("FrozenLake-v1")
-    data = from_gymnasium(env, episodes=5, horizon=8, env_seed=0, num_states=16, num_actions=4)
+    data = from_gymnasium(env, episodes=5, horizon=8, env_seed=0)
     assert data.num_units == 5 and next(data.batches(5)).states.max() < 16
+    assert (data.num_states, data.num_actions) == (16, 4)
+    fewer = from_gymnasium(env, episodes=5, horizon=8, env_seed=0, num_states=17)
+    assert (fewer.num_states, fewer.num_actions) == (17, 4)
+
+
+def test_what_minari_collects_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dataset that Minari's own collector writes while an environment is played."""
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    minari = pytest.importorskip("minari")
+    env = minari.DataCollector(gymnasium.make("FrozenLake-v1"), data_format="arrow")
+    lengths = []
+    for k in range(4):
+        env.reset(seed=k)
+        env.action_space.seed(k)
+        ended, steps = False, 0
+        while not ended:
+            _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            ended, steps = terminated or truncated, steps + 1
+        lengths.append(steps)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it would like an author and a permalink too
+        env.create_dataset("lake/random-v0")
+        del env
+        gc.collect()  # it leaves a temporary folder to the interpreter
+    data = from_minari("lake/random-v0", horizon=max(lengths))
+    assert (data.num_states, data.num_actions) == (16, 4)
+    assert [int(batch.length[0]) for batch in data.batches(1)] == lengths
 
 
 @pytest.mark.slow

@@ -27,7 +27,8 @@ def column(values: list[Any], dtype: pa.DataType, encoded: bool) -> pa.Array:
 
 def read(save: Any, columns: dict[str, Any], **options: Any) -> Any:
     data = read_parquet(save(columns), **{**FULL, **options})
-    return [np.concatenate([getattr(block, name) for block in data.blocks()]) for name in vars(next(data.blocks()))]
+    names = [name for name, values in vars(next(data.blocks())).items() if values is not None]
+    return [np.concatenate([getattr(block, name) for block in data.blocks()]) for name in names]
 
 
 @ROUTES

@@ -216,18 +216,18 @@ LINES = {
     "out": ["2026-05-02 00:00:00"] * 4,
 }
 FAULTS: dict[str, tuple[str, int, str, str]] = {
-    "text in a number": ("map", 3, TEXT, "a number at row 3"),
-    "text in a dose": ("dose", 1, TEXT, "a number at row 1"),
-    "infinite": ("map", 3, "inf", "infinite at row 3"),
-    "infinite dose": ("dose", 3, "-inf", "infinite at row 3"),
-    "infinite reward": ("alive", 3, "inf", "infinite at row 3"),
-    "no time": ("at", 2, "", "null at row 2"),
-    "no person": ("patient", 2, "", "null at row 2"),
+    "text in a number": ("map", 3, TEXT, "a number at line 5"),
+    "text in a dose": ("dose", 1, TEXT, "a number at line 3"),
+    "infinite": ("map", 3, "inf", "infinite at line 5"),
+    "infinite dose": ("dose", 3, "-inf", "infinite at line 5"),
+    "infinite reward": ("alive", 3, "inf", "infinite at line 5"),
+    "no time": ("at", 2, "", "null at line 4"),
+    "no person": ("patient", 2, "", "null at line 4"),
     "another zone": ("at", 3, "2026-05-01T05:00:00Z", "time zone"),
     "no such time": ("at", 3, f"2026-05-{TEXT}", "a time"),
-    "time twice": ("at", 3, "2026-05-01 00:00:00", "twice in one episode at row 3"),
-    "no reward": ("alive", 3, "", "no value in the episode that begins at row 2"),
-    "end too early": ("left", 2, "true", "before the last record of an episode at row 2"),
+    "time twice": ("at", 3, "2026-05-01 00:00:00", "twice in one episode at line 5"),
+    "no reward": ("alive", 3, "", "no value in the episode that begins at line 4"),
+    "end too early": ("left", 2, "true", "before the last record of an episode at line 4"),
     "text in an end": ("left", 2, TEXT, "true or false"),
 }
 
@@ -260,9 +260,9 @@ def test_a_record_after_the_end_is_a_negative_duration(tmp_path: Path) -> None:
     prepare(write_lines(tmp_path / "raw.csv", LINES), tmp_path / "t.parquet", how)
     after = [*LINES["out"][:2], *["2026-04-30 00:00:00"] * 2]
     for out, words in (
-        (after, "`at` is after `out`, a negative duration, at row 2"),
-        (["2026-05-02T00:00:00Z"] * 4, "`out` does not hold a time without a time zone at row 0"),
-        ([TEXT] * 4, "`out` does not hold a time without a time zone at row 0"),
+        (after, "`at` is after `out`, a negative duration, at line 4"),
+        (["2026-05-02T00:00:00Z"] * 4, "`out` does not hold a time without a time zone at line 2"),
+        ([TEXT] * 4, "`out` does not hold a time without a time zone at line 2"),
     ):
         with pytest.raises(TableError) as caught:
             prepare(write_lines(tmp_path / "raw.csv", LINES | {"out": out}), tmp_path / "t.parquet", how)
@@ -277,7 +277,7 @@ def test_a_time_without_the_zone_that_was_declared(tmp_path: Path, cell: str) ->
     how = Preparation(**SIMPLE | {"zoned": True})
     prepare(write_lines(tmp_path / "raw.csv", LINES | {"at": zoned}), tmp_path / "t.parquet", how)
     source = write_lines(tmp_path / "raw.csv", LINES | {"at": [*zoned[:3], cell]})
-    with pytest.raises(TableError, match="`at` does not hold a time with a time zone at row 3") as caught:
+    with pytest.raises(TableError, match="`at` does not hold a time with a time zone at line 5") as caught:
         prepare(source, tmp_path / "t.parquet", how)
     assert "2026" not in str(caught.value) and TEXT not in str(caught.value)
 
@@ -295,7 +295,7 @@ def test_a_fault_far_down_is_placed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
     lines["map"][1917] = TEXT
     source = write_lines(tmp_path / "raw.csv", lines)
-    with pytest.raises(TableError, match="`map` does not hold a number at row 1917 "):
+    with pytest.raises(TableError, match="`map` does not hold a number at line 1919 "):
         prepare(source, tmp_path / "t.parquet", Preparation(**SIMPLE | {"end": None}))
 
 

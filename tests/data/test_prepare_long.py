@@ -84,14 +84,14 @@ CELLS = [
     ["b", "2026-05-01 05:00:00", "alive", "0"],
 ]
 FAULTS: dict[str, tuple[int, int, str, str]] = {
-    "no name": (3, 2, "", "`item` is null at row 3"),
-    "no time": (3, 1, "", "`at` is null at row 3"),
-    "no person": (3, 0, "", "`patient` is null at row 3"),
-    "another zone": (3, 1, "2026-05-01T05:00:00Z", "`at` does not hold a time without a time zone at row 3"),
-    "text in a number": (3, 3, TEXT, "`amount` does not hold a number at row 3"),
-    "infinite": (3, 3, "-inf", "`amount` is infinite at row 3"),
-    "twice": (1, 2, "map", "`at` has a time twice in one episode under one name at row 1"),
-    "no reward": (5, 2, "other", "`alive` has no value in the episode that begins at row 3"),
+    "no name": (3, 2, "", "`item` is null at line 5"),
+    "no time": (3, 1, "", "`at` is null at line 5"),
+    "no person": (3, 0, "", "`patient` is null at line 5"),
+    "another zone": (3, 1, "2026-05-01T05:00:00Z", "`at` does not hold a time without a time zone at line 5"),
+    "text in a number": (3, 3, TEXT, "`amount` does not hold a number at line 5"),
+    "infinite": (3, 3, "-inf", "`amount` is infinite at line 5"),
+    "twice": (1, 2, "map", "`at` has a time twice in one episode under one name at line 3"),
+    "no reward": (5, 2, "other", "`alive` has no value in the episode that begins at line 5"),
 }
 
 

@@ -108,7 +108,7 @@ def test_a_cell_of_one_person_does_not_change_how_another_ones_are_read(tmp_path
             table = pq.read_table(tmp_path / "t.parquet")
             found.append((table.schema, table.to_pylist()[-1]))
         else:
-            with pytest.raises(TableError, match="`m` does not hold a number at row 0 .*`--text`"):
+            with pytest.raises(TableError, match="`m` does not hold a number at line 2 of .*`--text`"):
                 prepare(tmp_path / "raw.csv", tmp_path / "t.parquet", how)
     assert all(each == found[0] for each in found)
     assert found[0][1]["m"] == ("007" if text else 7.0)

@@ -16,12 +16,14 @@ import privrl
 from privrl.audit.surface.recorded_fit import record_queries
 from privrl.contracts.release import Release
 from privrl.envs.base import make_finite_env
-from privrl.evaluation.comparing import certified_interval
+from privrl.evaluation.comparing import PairEntry, certified_interval
+from privrl.evaluation.decision import Bound, Reason
 from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.influence import overturning_odds
+from privrl.evaluation.limits import PAIRS
 from privrl.evaluation.model_gain import standard_feature
-from privrl.evaluation.shares import MODEL, model_mu, releases
+from privrl.evaluation.shares import model_mu, releases
 from privrl.evaluation.widths import plan_widths
 from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
 from privrl.mdp.planning import policy_value
@@ -29,6 +31,7 @@ from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.statistics.off_policy import Gains
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.studies.offline.procedure import ask_curator
 
@@ -103,7 +106,9 @@ def noiseless(data):
 def test_without_noise_everything_is_near_the_truth(noiseless):
     truth = simulate_gain(ENV.mdp, ENV.behaviour, noiseless.policy, 40_000, key=jax.random.key(1))
     assert noiseless.gain.low - 3 * truth.se < truth.gain < noiseless.gain.high + 3 * truth.se
-    assert noiseless.gain.high - noiseless.gain.low < 0.02
+    assert noiseless.pairs[0].gain.high - noiseless.pairs[0].gain.low < 0.02
+    assert [(one.max_ratio, one.max_weight) for one in noiseless.pairs] == [*PAIRS]
+    assert noiseless.gain == max((one.gain for one in noiseless.pairs), key=lambda gain: gain.lower)
     assert noiseless.practice.low < truth.practice < noiseless.practice.high
     assert noiseless.balance.low < 1.0 < noiseless.balance.high
     assert noiseless.unsupported.value == 0.0
@@ -158,13 +163,15 @@ def test_shares_add_up():
         return {d.name: d.weight for d in evaluator(**settings).declare()}
 
     public, estimated = shares(), shares(practice=None)
-    assert sum(public.values()) == sum(estimated.values()) == 100.0
-    assert public["gain"] + public["gain-square"] == 38.0 and public["influences"] == 6.0
-    assert public["practice"] == 4.0 and public["balance"] == 3.0 and public["unsupported"] == 2.0
-    assert estimated["practice-table"] == 44.0 and "gain" not in estimated
+    assert public["gain"] + public["gain-square"] == 40.0 and public["influences"] == 6.0
+    assert public["practice"] == 4.0 and public["balance"] == 3.0 and public["unsupported"] == public["changed"] == 1.0
+    assert estimated["practice-table"] == 44.0 and estimated["gain"] == 36.0 and "influences" not in estimated
+    logged, recorded = shares(practice=None, assumption="logged"), shares(practice=None, assumption="recorded")
+    assert "residuals" not in logged and "nuisance" not in logged and logged["practice-table"] == 12.0
+    assert recorded["residuals"] == 8.0 and "nuisance" in recorded
     assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 27.0
     assert public["nuisance"] == 8.0 and public["residuals"] == 20.0
-    whole = shares(max_ratio=math.inf)
+    whole = shares(max_weight=math.inf)
     assert "gain" not in whole and "balance" not in whole and "nuisance" in whole
 
 
@@ -194,7 +201,7 @@ def test_wrong_probabilities_of_practice_are_noticed(data):
     found = evaluated(data, evaluator(practice=wrong), privrl.NonPrivate(), key=jax.random.key(0)).found
     assert found.gain is None and found.verdict == "not shown"
     assert any("mean weight" in words for words in found.refused)
-    assert found.held_back is not None
+    assert Reason.UNBALANCED in found.reasons
 
 
 def followed(people, seed, follows):
@@ -211,12 +218,16 @@ def test_practice_that_follows_more_than_the_state_is_noticed(data):
     """Nothing is then compared, nothing is shown, and every decision is left as it is."""
     clean = evaluated(data, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).found
     assert not clean.continuity.evidently_not_zero and not clean.trend.evidently_not_zero
-    assert clean.held_back is None and clean.handed_out is clean.policy
+    assert not clean.reasons and clean.released_policy is clean.policy and clean.decision.outcome == "released"
     habit = followed(PEOPLE, 1, 0.5)
     found = evaluated(habit, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).found
     assert found.continuity.evidently_not_zero and found.gain is None and found.model_gain is None
-    assert found.verdict == "not shown" and "more than the recorded state" in found.words
-    assert np.all(found.handed_out(np.arange(4)) == -1) and np.any(found.policy(np.arange(4)) >= 0)
+    assert found.verdict == "not shown" and Reason.FOLLOWS_MORE in found.reasons
+    assert (
+        found.decision.outcome == "withheld"
+        and np.all(found.released_policy(np.arange(4)) == -1)
+        and np.any(found.policy(np.arange(4)) >= 0)
+    )
 
 
 def test_practice_that_treats_people_who_arrive_as_it_treats_no_others_is_noticed():
@@ -230,7 +241,7 @@ def test_practice_that_treats_people_who_arrive_as_it_treats_no_others_is_notice
     )
     found = evaluated(people, evaluator(), privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(0)).found
     assert not found.continuity.evidently_not_zero and not found.trend.evidently_not_zero
-    assert found.arrival.evidently_not_zero and found.gain is None and "more than the recorded state" in found.words
+    assert found.arrival.evidently_not_zero and found.gain is None and Reason.FOLLOWS_MORE in found.reasons
     estimated = evaluated(people, evaluator(practice=None), privrl.NonPrivate(), key=jax.random.key(0)).found
     assert estimated.arrival is None and estimated.trend is not None  # errors of b* would look the same
 
@@ -244,28 +255,60 @@ def test_residuals_have_mean_zero_in_worlds_whose_practice_follows_the_state():
     assert all(abs(value) < 3.5 * se for value, se in z)
 
 
-def test_policies_are_held_back_unless_a_gain_is_seen(noiseless):
-    def gained(value, half):
-        gain = Interval(value, value - half, value + half, value - 0.84 * half, value + 0.84 * half)
-        return dataclasses.replace(noiseless, gain=gain)
+def test_policies_are_withheld_unless_the_lower_bound_is_above_zero(noiseless):
+    def bounded(lower):
+        return dataclasses.replace(noiseless, bound=Bound(lower, 0.05, "certified"))
 
-    assert noiseless.held_back is None
-    assert gained(-0.001, 0.02).held_back == "No gain is seen."
-    assert gained(0.01, 0.02).held_back is None and gained(0.01, 0.02).verdict == "not shown"
-    without = dataclasses.replace(noiseless, gain=None)
-    assert without.held_back is None  # the model sees one
-    assert "no estimate" in dataclasses.replace(without, model_gain=None).held_back
+    assert not noiseless.reasons and noiseless.bound == Bound(noiseless.gain.lower, 0.05, "certified")
+    assert bounded(0.0).reasons == bounded(-0.001).reasons == (Reason.NO_GAIN,) and not bounded(0.001).reasons
+    assert dataclasses.replace(noiseless, bound=None).reasons == (Reason.NO_ESTIMATE,)
+    silent = dataclasses.replace(noiseless, policy=noiseless.policy.without_advice())
+    assert silent.reasons == (Reason.NO_SUPPORT,)
     off = dataclasses.replace(noiseless, balance=Interval(1.2, 1.1, 1.3, 1.12, 1.28))
-    assert "not how these people were treated" in off.held_back
-    unsure = dataclasses.replace(noiseless, trend=Interval(0.0, -0.1, 0.1, -0.084, 0.084))
-    assert "too few" in unsure.held_back and "held back" in unsure.words
-    assert "too few" in dataclasses.replace(noiseless, trend=None, continuity=None, arrival=None).held_back
-    unsure = dataclasses.replace(noiseless, arrival=Interval(0.0, -0.1, 0.1, -0.084, 0.084))
-    assert "too few" in unsure.held_back
+    assert off.reasons == dataclasses.replace(off, public=False).reasons == (Reason.UNBALANCED,)
+    near = dataclasses.replace(noiseless, balance=Interval(1.05, 1.03, 1.07, 1.035, 1.065))
+    assert near.reasons == (Reason.UNBALANCED,) and not dataclasses.replace(near, public=False).reasons
+    wide = Interval(0.0, -0.1, 0.1, -0.084, 0.084)
+    for unsure in ({"trend": wide}, {"arrival": wide}, {"trend": None, "continuity": None, "arrival": None}):
+        assert dataclasses.replace(noiseless, **unsure).reasons == (Reason.INCONCLUSIVE,)
 
 
-def test_an_infinite_dial_has_no_certified_line(data):
-    found = evaluated(data, evaluator(max_ratio=math.inf), privrl.NonPrivate(), key=jax.random.key(0)).found
+def test_what_was_decided_is_computed_from_the_policy_that_was_saved(noiseless):
+    """With `release_anyway`, the outputs said that every decision stays as it is, while the policy changed 14%."""
+    worse = dataclasses.replace(noiseless, bound=Bound(-0.1, 0.05, "certified"))
+    assert worse.decide_on(worse.policy).outcome == "released without evidence"
+    assert worse.decide_on(worse.policy).changed == worse.changed.value > 0.05
+    assert worse.decide_on(None).outcome == worse.decide_on(worse.released_policy).outcome == "withheld"
+    assert worse.decision.changed == 0.0 and worse.decision.statement == "Withheld: decisions stay as they are."
+    assert noiseless.decision.outcome == "released" and noiseless.decide_on(None).outcome == "withheld"
+    another = noiseless.decide_on(noiseless.policy.with_limits(2.0, 4.0))
+    assert another.outcome == "released without evidence" and another.reasons == (Reason.ANOTHER_POLICY,)
+    assert another.changed is None  # the share is that of the policy that was evaluated
+    percent = f"{noiseless.changed.value:.0%}"
+    assert noiseless.decision.statement == f"Released: changes {percent} of decisions."
+    anyway = worse.decide_on(worse.policy).statement
+    assert anyway == f"Released without evidence, at your request. Changes {percent} of decisions."
+
+
+def test_the_share_of_changed_decisions_is_that_of_simulated_people(noiseless):
+    """alpha (1 - b*) along stays of practice, by hand, against the release without noise."""
+    stays = ENV.sample(ENV.behaviour_policy(), PEOPLE, jax.random.key(0))
+    policy, total = noiseless.policy, []
+    b = np.asarray(policy.support)
+    rows = (np.asarray(x)[:3000] for x in (stays.states, stays.actions, stays.length))
+    for states, actions, length in zip(*rows, strict=True):
+        w, found = 1.0, []
+        for s, a in zip(states[:length], actions[:length], strict=True):
+            k = min(policy.max_ratio, policy.max_weight / w)
+            alpha = min(1.0, (k - 1) * b[s] / (1 - b[s])) if b[s] >= 0.05 else 0.0
+            found.append(alpha * (1 - b[s]))
+            w *= 1 - alpha + alpha * (a == policy.advice[s]) / b[s]
+        total.append(np.mean(found))
+    assert noiseless.changed.value == pytest.approx(np.mean(total), abs=4 * np.std(total) / np.sqrt(len(total)))
+
+
+def test_an_infinite_weight_has_no_certified_line(data):
+    found = evaluated(data, evaluator(max_weight=math.inf), privrl.NonPrivate(), key=jax.random.key(0)).found
     assert found.gain is None and found.balance is None and found.model_gain is not None
     assert Evaluation.from_json(json.loads(json.dumps(found.to_json(), allow_nan=False))).to_json() == found.to_json()
 
@@ -342,20 +385,20 @@ def test_planned_widths_are_those_that_come(data):
     budget = privrl.Central(epsilon=1.0, delta=1e-6)
     found = evaluated(data, evaluator(), budget, key=jax.random.key(6)).found
     w = plan_widths(PEOPLE, budget, practice_mean=found.practice.value, weight_variance=0.35)
-    assert found.gain.high - found.gain.low == pytest.approx(w.gain, rel=0.25)
+    smallest = found.pairs[0].gain
+    assert smallest.high - smallest.low == pytest.approx(w.gain, rel=0.25)
     assert found.practice.high - found.practice.low == pytest.approx(w.practice, rel=0.1)
     assert w.gain < w.gain_at_most
     few = plan_widths(500, budget)
     assert few.model_gain is None and few.gain > w.gain
-    assert plan_widths(PEOPLE, budget, public=False).gain is None
-    assert plan_widths(PEOPLE, budget, max_ratio=math.inf).gain is None
+    assert plan_widths(PEOPLE, budget, max_weight=math.inf).gain is None
     with pytest.raises(PairingError, match="Gaussian"):
         plan_widths(100, privrl.Central(epsilon=1.0, mechanism="laplace"))
 
 
 @pytest.mark.parametrize(("public", "allowance"), [(True, 0.0), (False, 0.01)])
-def test_with_fewer_people_than_planned_nothing_is_ever_handed_out(public, allowance):
-    """The plan against the rule that holds a policy back, and against the normal distribution by hand."""
+def test_with_fewer_people_than_planned_nothing_is_ever_released(public, allowance):
+    """The plan against the rule that withholds a policy, and against the normal distribution by hand."""
     budget = privrl.Central(epsilon=0.3, delta=1e-6)
     planned = plan_widths(1000, budget, public=public)
     declared = releases(public=public, bounded=True, modelled=True)
@@ -365,16 +408,17 @@ def test_with_fewer_people_than_planned_nothing_is_ever_handed_out(public, allow
     noise = GaussianNoise(sums.l2("replace-one") / parameter, sums.shape)
     gain = Interval(0.1, 0.05, 0.15, 0.05, 0.15)
     if public:  # otherwise the model needs more people still
-        for people, too_few in ((planned.least_people - 1, True), (planned.least_people, False)):
+        for people, too_few in ((planned.needed.least - 1, True), (planned.needed.least, False)):
             zero = Interval.of(0.0, 0.5, people, noise, allowance)
             found = Evaluation(policy, people, gain, gain, gain=gain, trend=zero, continuity=zero)
-            assert ("too few people" in (found.held_back or "")) is too_few
-    mu = math.sqrt(sum(budget.calibrate(declared).parameter(name) ** 2 for name in MODEL))
-    for people, quantiles in ((planned.least_people, 1.644854), (planned.enough_people, 1.644854 + 1.959964)):
+            assert (Reason.INCONCLUSIVE in found.reasons) is too_few
+    ledger = budget.calibrate(declared)
+    mu = 1.0 if public else ledger.parameter("practice-table")
+    for people, quantiles in ((planned.needed.least, 1.644854), (planned.needed.enough, 1.644854 + 1.959964)):
         t, sigma = (0.027 - allowance) / quantiles, float(noise.scale)
         by_hand = (0.5 + math.sqrt(0.25 + 4 * t**2 * sigma**2)) / (2 * t**2)
         assert people == max(math.ceil(by_hand), 0 if public else math.ceil(1000 / mu))
-    assert plan_widths(1000, budget, public=False, modelled=False).least_people is None
+    assert plan_widths(1000, budget, public=False, modelled=False, max_weight=math.inf).needed is None
 
 
 def test_settings_that_are_none_are_refused():
@@ -399,7 +443,11 @@ def test_probabilities_are_taken_for_their_most_probable_action():
 def test_what_nobody_has_met_yet_is_allowed_for_without_noise():
     """Before, 1,000 stays without a rare loss gave a variance of 0, and "better" in 65% of studies of no gain."""
     exact = GaussianNoise(0.0, (1,))
-    mean, square = Release(jnp.array([0.5]), exact), Release(jnp.array([5e-4]), exact)
+    policy, centre = AssistedPolicy(jnp.asarray(ADVICE), jnp.full(4, 0.5), 1.5, 4.0), jnp.asarray(0.5)
+    sums = [Gains(policy, centre), Gains(policy, centre, squared=True)]
+    mean, square = (
+        PairEntry(Release(jnp.array([x]) / sums[i].units, exact), 0, sums[i]) for i, x in enumerate((0.5, 5e-4))
+    )
     interval = certified_interval(mean, square, 1000, 4.0)
     assert interval.lower < 0.0 < interval.upper
 

@@ -19,7 +19,7 @@ from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.statistics.model_gains import LARGEST, ModelGains, NuisanceSums, StaySums
-from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import Changed, Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 
 STAYS, LEARN, REPETITIONS = 100_000, 50_000, 1_000
@@ -57,6 +57,7 @@ class Pool:
             "practice": StayReturns(),
             "balance": Weights(self.assisted),
             "unsupported": Unsupported(self.assisted),
+            "changed": Changed(self.assisted),
             "residuals": PracticeResiduals(self.assisted, feature),
             "centred at 0": Gains(self.assisted, jnp.asarray(0.0)),
             "centred at 1": Gains(self.assisted, jnp.asarray(1.0)),
@@ -124,21 +125,24 @@ def pool(request):
 def evaluations(pool, people, repetitions, **settings):
     env, rng = pool.env, np.random.default_rng([people, int(10 * pool.epsilon)])
     world = (env.num_states, env.num_actions, env.horizon, people, pool.advice, env.behaviour)
-    evaluator = Evaluator(*world, terminal=env.terminal, **settings)
+    limits = {"max_ratio": pool.assisted.max_ratio, "max_weight": pool.assisted.max_weight}
+    evaluator = Evaluator(*world, terminal=env.terminal, **limits, **settings)
     return [evaluator.evaluate(Asked(pool, evaluator, pool.mu, rng)) for _ in range(repetitions)]
 
 
 @pytest.mark.slow
 def test_the_pool_has_the_exact_gain(pool):
-    D = pool.contributions("gain", Gains(pool.assisted, jnp.asarray(0.7)))[:, 0]
+    gains = Gains(pool.assisted, jnp.asarray(0.7))
+    D = pool.contributions("gain", gains)[:, 0] * gains.units[0]
     assert abs(D.mean() - pool.gain.gain) < 4 * math.hypot(D.std() / math.sqrt(STAYS), pool.gain.se)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("people", [5_000, 50_000])
 def test_certified_intervals_cover(pool, people, record_property):
-    """Without a model, whose share the gain then has."""
-    truth = float(pool.contributions("gain", Gains(pool.assisted, jnp.asarray(0.7))).mean())
+    """One pair of limits, and without a model, whose share the gain then has."""
+    gains = Gains(pool.assisted, jnp.asarray(0.7))
+    truth = float(pool.contributions("gain", gains).mean() * gains.units[0])
     found = [e.gain for e in evaluations(pool, people, REPETITIONS) if e.gain is not None]
     ends = np.array([(g.value, g.low, g.high, g.lower) for g in found])
     error = ends[:, 0] - truth

@@ -16,13 +16,16 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.model_gains import LARGEST, WEIGHTS, ModelGains, NuisanceSums, StaySums
-from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import Changed, Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_table import PracticeTable
 
 S, A, H, TERMINAL = 4, 3, 4, (3,)
 ADVICE = jnp.array([0, 1, 2, 0])
 SUPPORT = jnp.array([0.3, 0.05, 0.8, 0.01])
 FEATURE = jnp.array([-1.0, 1.0, 0.4, 0.0])
+
+
+PAIRS = ((1.5, 4.0), (3.0, 10.0), (math.inf, 20.0))
 
 
 def assisted(max_ratio=1.5, max_weight=4.0, support=SUPPORT):
@@ -44,11 +47,16 @@ STATISTICS = {
     "weights": Weights(assisted()),
     "large weights": Weights(assisted(19.0, 50.0)),
     "unsupported": Unsupported(assisted()),
+    "changed": Changed(assisted()),
     "gains": Gains(assisted(), centred(0.69)),
     "gains, small weights": Gains(assisted(1.1, 1.2), centred(0.9)),
     "gains, extreme centre": Gains(assisted(2.0, 3.0), centred(1.0)),
     "gains squared": Gains(assisted(), centred(0.31), squared=True),
     "gains squared, small weights": Gains(assisted(1.1, 1.2), centred(0.9), squared=True),
+    "gains of pairs": Gains(assisted(), centred(0.69), limits=PAIRS),
+    "gains of pairs, squared": Gains(assisted(), centred(0.4), squared=True, limits=PAIRS),
+    "gains of pairs, logged": Gains(assisted(), centred(0.0), limits=PAIRS, logged=True),
+    "weights of pairs, logged": Weights(assisted(), PAIRS, logged=True),
     "influences": Influences(assisted()),
     "practice table": PracticeTable(assisted(), A, 1.5),
     "nuisance": NuisanceSums(sums()),
@@ -74,7 +82,7 @@ def hostile_people(seed=0, stays=3, horizon=H, states=S, actions=A):
     )
 
 
-PLAIN = ("returns", "weights", "unsupported", "gains", "influences", "practice table", "nuisance", "model")
+PLAIN = ("returns", "weights", "unsupported", "changed", "gains", "influences", "practice table", "nuisance", "model")
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in PLAIN else n for n in STATISTICS])
@@ -100,6 +108,8 @@ SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2
         Weights(SMALL),
         Gains(SMALL, centred(0.6)),
         Gains(SMALL, centred(0.6), squared=True),
+        Gains(SMALL, centred(0.6), limits=((4.0, 4.0), (6.0, 6.0))),
+        Gains(SMALL, centred(0.0), limits=((4.0, 4.0), (6.0, 6.0)), logged=True),
         Influences(SMALL),
         PracticeTable(SMALL, 2, 1.0),
     ],
@@ -158,24 +168,22 @@ def test_one_step_weights_have_mean_one_under_practice(b, advice, max_ratio):
     max_ratio=st.sampled_from([1.0, 1.7, 30.0]),  # both are public, so each pair is compiled anew
     max_weight=st.sampled_from([1.001, 4.0]),
 )
-def test_no_stay_weighs_more_than_the_largest_ratio_times_the_largest_weight(
-    support, states, actions, max_ratio, max_weight
-):
+def test_no_stay_weighs_more_than_the_largest_weight(support, states, actions, max_ratio, max_weight):
     policy = assisted(max_ratio, max_weight, jnp.asarray(support))
-    rho, alpha = table(policy), np.asarray(compiled(lambda policy: policy.alpha, policy))
     w, untouched = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
     expected = 1.0
     for s, a in zip(states, actions, strict=True):
-        if expected < max_weight and 0 <= s < S:
-            expected *= rho[s, a] if 0 <= a < A else 1 - alpha[s]
-    assert float(w) == pytest.approx(expected, rel=1e-12, abs=1e-300)
-    assert 0.0 <= float(untouched) <= float(w) <= max_ratio * max_weight
+        if 0 <= s < S and support[s] >= 0.05:
+            alpha = share_of(support[s], expected, max_ratio, max_weight)
+            expected *= 1 - alpha + (alpha / support[s] if a == int(policy.advice[s]) else 0.0)
+    assert float(w) == pytest.approx(expected, rel=1e-9, abs=1e-300)
+    assert 0.0 <= float(untouched) <= float(w) <= max_weight
 
 
-def table(policy):
-    """rho `[S, A]`."""
-    s, a = np.indices((len(policy.advice), A))
-    return np.asarray(compiled(policy.rho, s, a))
+def share_of(b, w, max_ratio, max_weight):
+    """alpha, as the page of the assisted policy has it."""
+    factor = min(max_ratio, max(max_weight / w, 1.0) if w > 0 else math.inf)
+    return 0.0 if factor <= 1.0 else 1.0 if b >= 1.0 else min(1.0, (factor - 1.0) * b / (1.0 - b))
 
 
 def contributions(statistic, people):
@@ -193,19 +201,19 @@ def test_the_expected_gain_is_the_difference_of_values_exactly():
     """Every stay of a small world with its probability, under practice and under the assisted policy itself."""
     P, reward, initial, b = random_world(7)
     policy = AssistedPolicy.from_practice(jnp.array([0, 1, 1]), jnp.asarray(b), 1.7, 1.9)
-    alpha, rho, people, p_practice, p_assisted = np.asarray(policy.alpha), table(policy), [], [], []
+    people, p_practice, p_assisted = [], [], []
     for states in itertools.product(range(3), repeat=4):
         for actions in itertools.product(range(2), repeat=3):
             under_practice = under_advice = initial[states[0]]
             w = 1.0
             for h in range(3):
                 s, a = states[h], actions[h]
-                share = alpha[s] if w < policy.max_weight else 0.0
+                advised, support = a == int(policy.advice[s]), b[s, int(policy.advice[s])]
+                share = share_of(support, w, 1.7, 1.9) if support >= 0.05 else 0.0
                 move = P[s, a, states[h + 1]]
                 under_practice *= b[s, a] * move
-                under_advice *= ((1 - share) * b[s, a] + share * (a == int(policy.advice[s]))) * move
-                if w < policy.max_weight:
-                    w *= rho[s, a]
+                under_advice *= ((1 - share) * b[s, a] + share * advised) * move
+                w *= 1 - share + share * advised / support
             rewards = reward[list(states[:3]), list(actions)]
             people.append((np.array(states[:3]), np.array(actions), rewards, np.array(states[1:]), np.array(3)))
             p_practice.append(under_practice)
@@ -219,10 +227,62 @@ def test_the_expected_gain_is_the_difference_of_values_exactly():
     gain = mean(StayReturns(), p_assisted) - mean(StayReturns(), p_practice)
     assert p_practice.sum() == pytest.approx(1.0) and p_assisted.sum() == pytest.approx(1.0)
     for m in (0.0, 0.4, 1.0):
-        assert mean(Gains(policy, centred(m)), p_practice) == pytest.approx(gain, abs=1e-12)
-    assert mean(Weights(policy), p_practice) == pytest.approx([1.0], abs=1e-12)
-    w = contributions(Weights(policy), people)[:, 0]
+        gains = Gains(policy, centred(m))
+        assert mean(gains, p_practice) * gains.units == pytest.approx(gain, abs=1e-12)
+    weights = Weights(policy)
+    assert mean(weights, p_practice) * weights.units == pytest.approx([1.0], abs=1e-12)
+    w = contributions(weights, people)[:, 0] * weights.units[0]
     np.testing.assert_allclose(p_practice * w, p_assisted, rtol=1e-9)
+
+
+@given(p=st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=H, max_size=H))
+@settings(max_examples=30)
+def test_logged_weights_stay_in_their_range_whatever_the_file_says(p):
+    """Statistics do not rely on the checks of a table: any number may stand in place of a probability."""
+    people = hostile_people(4)
+    logged = np.broadcast_to(np.asarray(p), people.rewards.shape)
+    people = Trajectory(*jax.tree.leaves(people), logged)
+    weights = Weights(assisted(), PAIRS, logged=True)
+    w = contributions(weights, people) * weights.units
+    assert np.isfinite(w).all() and (w >= 0.0).all() and (w <= np.array([4.0, 10.0, 20.0]) * (1 + 1e-12)).all()
+
+
+def test_logged_weights_never_overstate_the_gain():
+    """A program that sees more than the record: E[(w-1) G] with its probabilities is the true gain, or less if clipped.
+
+    Every stay of a small world whose program follows a hidden bit, under the program and under the assisted policy.
+    """
+    rng = np.random.default_rng(11)
+    taken = np.array([[0.7, 0.3], [0.15, 0.85]])  # by the hidden bit, in every state
+    P, reward = rng.dirichlet(np.ones(3), (2, 3, 2)), rng.random((2, 3, 2)) / 3
+    support = taken.mean(axis=0)
+    for limits in ((1.7, 3.0), (5.0, 1.5)):
+        policy = AssistedPolicy(jnp.array([0, 1, 1]), jnp.asarray(support[[0, 1, 1]]), *limits)
+        people, chances, advised = [], [], []
+        for hidden, states in itertools.product(range(2), itertools.product(range(3), repeat=4)):
+            for actions in itertools.product(range(2), repeat=3):
+                under_program, under_advice, w = 0.5 / 3, 0.5 / 3, 1.0
+                for h in range(3):
+                    s, a = states[h], actions[h]
+                    hit, b = a == int(policy.advice[s]), support[int(policy.advice[s])]
+                    share = share_of(b, w, *limits)
+                    move, p = P[hidden, s, a, states[h + 1]], taken[hidden, a]
+                    under_program *= p * move
+                    under_advice *= ((1 - share) * p + share * hit) * move
+                    w *= 1 - share + share * hit / b
+                kept = np.array(states[:3]), np.array(actions), reward[hidden, list(states[:3]), list(actions)]
+                people.append((*kept, np.array(states[1:]), np.array(3), taken[hidden, list(actions)]))
+                chances.append(under_program)
+                advised.append(under_advice)
+        people = Trajectory(*(jnp.asarray(np.stack(column))[:, None] for column in zip(*people, strict=True)))
+        gain = (np.array(advised) - np.array(chances)) @ contributions(StayReturns(), people)[:, 0]
+        terms = Gains(policy, centred(0.0), logged=True)
+        found = float(np.array(chances) @ contributions(terms, people)[:, 0] * terms.units[0])
+        weights = Weights(policy, logged=True)
+        mean = float(np.array(chances) @ contributions(weights, people)[:, 0] * weights.units[0])
+        assert found <= gain + 1e-12 and mean <= 1.0 + 1e-12
+        if mean > 1.0 - 1e-12:  # nothing was clipped
+            assert found == pytest.approx(gain, abs=1e-12)
 
 
 def test_several_stays_count_as_their_mean():
@@ -255,12 +315,17 @@ def test_numbers_by_hand():
     record = stay([0, 2, 0], [0, 2, 1], [0.0, 0.0, 1.0], [2, 0, 3])
     alpha = 0.5 * 0.3 / 0.7
     w = 1.5 * (1 / 0.8) * (1 - alpha)
-    assert float(contribution(Weights(assisted()), record)[0]) == pytest.approx(w)
-    assert float(contribution(Gains(assisted(), centred(0.4)), record)[0]) == pytest.approx((w - 1) * 0.6)
+    assert float(contribution(Weights(assisted()), record)[0]) * 2.0 == pytest.approx(w)  # in units of sqrt(4)
+    gains = Gains(assisted(), centred(0.4))
+    assert float(contribution(gains, record)[0] * gains.units[0]) == pytest.approx((w - 1) * 0.6)
     np.testing.assert_allclose(contribution(Influences(assisted()), record), [w, 0.0])  # alpha is 1 in state 2
     assert float(contribution(Unsupported(assisted(support=jnp.array([0.3, 0.3, 0.04, 0.0]))), record)[0]) == (
         pytest.approx(1 / 3)
     )
+    changed = [alpha * 0.7, 1.0 * 0.2, alpha * 0.7]
+    assert float(contribution(Changed(assisted()), record)[0]) == pytest.approx(np.mean(changed))
+    ended = Changed(assisted(max_weight=1.4))  # reached at the first decision, where k is 1.4
+    assert float(contribution(ended, record)[0]) == pytest.approx(0.4 * 0.3 / 3)
     table = np.asarray(contribution(PracticeTable(assisted(), A, 3.0), record))
     np.testing.assert_allclose(table, [[1, 0], [0, 0], [1, 0], [0, 0]])
     copies, first = compiled(sums().of, jax.tree.map(lambda x: x[0], record), 1.0)
@@ -280,7 +345,7 @@ def test_model_gains_are_cut():
 
 def test_settings_without_a_bound_are_refused():
     with pytest.raises(ValueError, match="no bound"):
-        Gains(assisted(math.inf), centred(0.5))
+        Gains(assisted(1.5, math.inf), centred(0.5))
     with pytest.raises(ValueError, match="centre"):
         Gains(assisted(), centred(1.5))
     with pytest.raises(ValueError, match="return_range"):

@@ -180,6 +180,18 @@ def test_bounds_that_are_no_bounds_are_refused(weight, trace):
 
 
 @pytest.mark.parametrize("statistic", [JOINT, GRAM, CROSS])
-def test_there_is_no_laplace_noise(statistic):
-    with pytest.raises(ValueError, match="gaussian"):
-        statistic.l1("replace-one")
+def test_l1_norms_are_covered_and_nearly_met(statistic):
+    """Random records of every size and sign; the same direction at every step is the worst for one person."""
+    rng, sizes = np.random.default_rng(0), []
+    for _ in range(300):
+        direction = rng.choice([-1.0, 1.0], N) / np.sqrt(N)
+        states = 10.0 ** rng.uniform(-1, 1) * (rng.normal(size=(H + 1, N)) if rng.random() < 0.5 else direction)
+        inputs = 10.0 ** rng.uniform(-1, 1) * np.broadcast_to(rng.choice([-1.0, 1.0], D), (H, D))
+        sizes.append(
+            np.asarray(contribution(statistic, record(np.broadcast_to(states, (H + 1, N)), inputs), None)).ravel()
+        )
+    rows = np.array(sizes)
+    apart = np.abs(rows[:, None] - rows[None]).sum(axis=-1).max()
+    one = np.abs(rows).sum(axis=1).max()
+    assert 0.6 * statistic.l1("add-remove") <= one <= statistic.l1("add-remove") * (1 + 1e-9)
+    assert apart <= statistic.l1("replace-one") * (1 + 1e-9)

@@ -128,6 +128,11 @@ class AbstractDataset(AbstractBlocks):
         return self.bounds.features
 
     @property
+    def logged(self) -> bool:
+        """Whether every step has the logged probability with which a program took its action."""
+        return self.bounds.propensities
+
+    @property
     def horizon(self) -> int:
         return self.bounds.horizon
 
@@ -161,32 +166,33 @@ class AbstractDataset(AbstractBlocks):
             raise ValueError(f"`size` is {size}; it must be at least 1.")
         if check_first:
             self.check()
-        return _padded(self.blocks(), size, self.horizon, len(self.features))
+        return _padded(self.blocks(), size, self.horizon, len(self.features), self.logged)
 
 
-def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int) -> Iterator["Trajectory"]:
-    batch, filled = _empty(size, horizon, dim), 0
+def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int, logged: bool) -> Iterator["Trajectory"]:
+    batch, filled = _empty(size, horizon, dim, logged), 0
     for block in blocks:
         done = 0
         while done < len(block.lengths):
             part = block.slice(done, min(done + size - filled, len(block.lengths)))
             at = np.repeat(np.arange(filled, filled + len(part.lengths)), part.lengths), part.steps
-            grids = (batch.states, batch.actions, batch.rewards, batch.next_states)
-            for grid, column in zip(grids, part.columns, strict=True):
+            grids = (batch.states, batch.actions, batch.rewards, batch.next_states, batch.propensities)
+            for grid, column in zip((grid for grid in grids if grid is not None), part.columns, strict=True):
                 grid[at] = column
             batch.length[filled : filled + len(part.lengths)] = part.lengths
             done, filled = done + len(part.lengths), filled + len(part.lengths)
             if filled == size:
                 yield batch
-                batch, filled = _empty(size, horizon, dim), 0
+                batch, filled = _empty(size, horizon, dim, logged), 0
     if filled:
         yield batch
 
 
-def _empty(size: int, horizon: int, dim: int) -> "Trajectory":
+def _empty(size: int, horizon: int, dim: int, logged: bool) -> "Trajectory":
     from privrl.mdp.types import Trajectory  # needs JAX, and checking a table does not
 
     actions = np.zeros((size, horizon), np.int32)
     states = np.zeros((size, horizon, dim)) if dim else np.zeros_like(actions)
     after = np.full_like(states, not_recorded(states))
-    return Trajectory(states, actions, np.zeros(actions.shape), after, np.zeros(size, np.int32))
+    p = np.zeros(actions.shape) if logged else None
+    return Trajectory(states, actions, np.zeros(actions.shape), after, np.zeros(size, np.int32), p)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Required, TypedDict, Unpack, final
+from typing import TypedDict, Unpack, final
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped, UInt64
@@ -11,7 +11,7 @@ from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.rows.encoding import encode_block
 from privrl.data.rows.measured_columns import check_vectors
 from privrl.data.rows.transitions import Block, following_states
-from privrl.data.schema.columns import check_indices, check_rewards, refuse, to_whole_numbers
+from privrl.data.schema.columns import check_indices, check_propensities, check_rewards, refuse, to_whole_numbers
 from privrl.data.schema.fingerprints import hash_integers, hash_strings, keep_smallest, ranks, salt_of
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, TableError
@@ -26,7 +26,7 @@ class Public(TypedDict, total=False):
     """The public facts about episodes, other than their horizon, and the owners: see `Episodes.from_arrays`."""
 
     num_states: int | None
-    num_actions: Required[int]
+    num_actions: int
     features: Sequence[Measurement]
     units: Sequence[object] | Shaped[np.ndarray, " N"] | None
     max_episodes_per_unit: int
@@ -72,7 +72,8 @@ class Episodes(AbstractDataset):
     def from_trajectories(cls, trajectories: Trajectory, **public: Unpack[Public]) -> "Episodes":
         """Build a dataset from a batch of trajectories `[N, H]`; `public` is as in `from_arrays`."""
         t, horizon = trajectories, int(trajectories.rewards.shape[-1])
-        return cls.from_arrays(t.states, t.actions, t.rewards, t.next_states, t.length, horizon=horizon, **public)
+        columns = (t.states, t.actions, t.rewards, t.next_states, t.length)
+        return cls.from_arrays(*columns, propensities=t.propensities, horizon=horizon, **public)
 
     @classmethod
     def from_arrays(
@@ -84,6 +85,7 @@ class Episodes(AbstractDataset):
         lengths: object = None,
         units: Sequence[object] | Shaped[np.ndarray, " N"] | None = None,
         *,
+        propensities: object = None,
         horizon: int,
         num_states: int | None = None,
         num_actions: int,
@@ -113,6 +115,7 @@ class Episodes(AbstractDataset):
             units: `[N]`, the owner of each episode: whole numbers or texts, where 12, "12" and 12.0 are the same person
                 (see `privrl.privacy.canonical_id`). By default, every episode belongs to a different person, identified
                 by its position.
+            propensities: `[N, T]`, the logged probabilities, in (0, 1], with which a program took the recorded actions.
             horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
             features: instead of `num_states`, the columns of a state, `Feature(...)` and `Category(...)`.
             seed: makes the random choice of episodes reproducible if a unit has too many. By default, the operating
@@ -125,10 +128,13 @@ class Episodes(AbstractDataset):
         columns = check_measurements(features) if features else ()
         if not columns and num_states is None:
             raise ValueError("Give either `num_states`, for numbered states, or `features`, for measurements.")
-        bounds = Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit, columns)
+        logged, sizes = propensities is not None, (horizon, num_states, num_actions)
+        bounds = Bounds(*sizes, reward_range, max_episodes_per_unit, columns, logged)
         grid = {"states": states, "actions": actions, "rewards": rewards}
         if next_states is not None:
             grid["next_states"] = next_states
+        if propensities is not None:
+            grid["propensities"] = propensities
         arrays = {}
         for name, values in grid.items():
             with redact_errors(f"`{name}` cannot be converted to an array", "Give numbers [N, T]."):
@@ -236,7 +242,10 @@ def _checked_block(
     following = following_states(states, length)
     if "next_states" in flat:
         following = _checked_states(flat["next_states"], "next_states", bounds, place, unknown=True)
-    return Block(owner, length, states, actions, rewards, following)
+    logged = flat.get("propensities")
+    if logged is not None:
+        logged = check_propensities(logged, "propensities", place)
+    return Block(owner, length, states, actions, rewards, following, logged)
 
 
 def _checked_states(

@@ -5,7 +5,7 @@ practice does, b(a|s), and what its mean returns from each state are, V, with th
 with the whole budget too, by one release: the number of the candidate whose sum of scores (`statistics/choice.py`) is
 the largest after noise.
 
-    alpha(a|s) = min(1, 9 b/(1-b)), and 0 where b < .02: nobody's stay says what such an action does
+    alpha(a|s) = min(1, 9 b/(1-b)), and 0 if b < .02: too few stays show what such an action does
     q_j(a|s)   = alpha pi_j, and what that leaves is left to practice: at most ten times as often as practice
     score      sum over steps of (q_j/b - 1)(r + V(s') - V(s)), cut to [-3, 3]
 
@@ -13,9 +13,9 @@ the largest after noise.
 private for the second half (`privacy/noise/maximum.py`), whatever the number of candidates. A person is in one half, so
 the cost of both is the larger one.
 
-**What is not promised.** Scores compare policies fairly where practice depends on the recorded state alone. Where it
-follows something that was not recorded, they favour whoever treats people as those were treated who needed less of it,
-and no score from the same table can know.
+**What is not promised.** Scores compare policies fairly if practice depends on the recorded state alone. If it follows
+something that was not recorded, they favour policies that treat people as practice treats those in better health, and
+no score from the same table can detect it.
 """
 
 from typing import Any
@@ -126,8 +126,8 @@ def seen_practice(
 ) -> tuple[Practice, Float[Array, " S"]]:
     """What practice does, and V, its mean returns from each state: two releases of these names, and their norms.
 
-    V has no discount: with one, r + V(s') - V(s) would on average be above 0 for whoever lives longer, and scores would
-    favour what is done to people who do.
+    V has no discount: with one, r + V(s') - V(s) would on average be above 0 for people who live longer, and scores
+    would favour what is done to them.
     """
     live = jnp.ones(world[0], bool).at[jnp.asarray(world[3], int)].set(False)
     returns = ClippedReturns(*world, jnp.ones(()), 1.0, largest_return)

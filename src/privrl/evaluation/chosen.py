@@ -11,13 +11,12 @@ Whether people choose at all, and what is learnt, are public rules: `enough_to_c
 
 **Formal guarantee.** The first group's releases are Gaussian and share one budget. Given these, weights and V are
 public, and the choice is epsilon-differentially private for the second group (`privacy/noise/maximum.py`). A person is
-in one group, so the cost of both is the larger one. Nobody of these two groups is among the people whom `Evaluated`
-holds out, so its intervals know nothing of the choice.
+in one group, so the cost of both is the larger one. `Evaluated` holds out people of neither group, so its intervals do
+not depend on the choice.
 
-**What is not promised.** Where practice follows something that was not recorded, scores are biased in favour of whoever
-departs from practice. Hence m: advice that seems to be worth less than 1.5% of what people get today more than the most
-frequent action is not chosen over it. It is relative to what people get, so it does not depend on how rewards are
-scaled.
+**What is not promised.** If practice follows something that was not recorded, scores are biased in favour of policies
+that depart from practice. Hence m: advice is chosen over the most frequent action only if it seems to be worth at least
+1.5% of what people get today more. The margin is relative, so it does not depend on how rewards are scaled.
 """
 
 from collections.abc import Iterator
@@ -39,6 +38,8 @@ from privrl.evaluation.chooser import (
 )
 from privrl.evaluation.evaluated import LEARN
 from privrl.evaluation.renamed import Renamed, renamed
+from privrl.learners.restriction import allowed_table
+from privrl.mdp.rules import Rules
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.choice import CandidateScores
 from privrl.statistics.setting_checks import check_terminal
@@ -59,8 +60,9 @@ class Chosen(AbstractOfflineLearner):
         terminal: public states whose entry ends a stay.
         rewards_at_end: only the step that ends a stay pays, so returns are at most 1.
         shares: of the learners, in what is left of the budget; equal ones if there are none.
-        share: of the people, who choose; `None`: nobody chooses, everybody is learnt from by the first learner alone,
-            and its advice is taken.
+        share: of the people, who choose; `None`: there is no selection step, and the first learner alone learns from
+            all people.
+        rules: public rules, the same as those of the learners; the other candidates keep them too.
     """
 
     learners: tuple[AbstractOfflineLearner, ...]
@@ -68,6 +70,7 @@ class Chosen(AbstractOfflineLearner):
     rewards_at_end: bool = eqx.field(static=True, default=False)
     shares: tuple[float, ...] = eqx.field(static=True, default=())
     share: float | None = eqx.field(static=True, default=SHARE)
+    rules: Rules = eqx.field(static=True, default=Rules())
     gives_values: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
@@ -150,13 +153,18 @@ class Chosen(AbstractOfflineLearner):
         seen, V = seen_practice(ask, world, self._largest_return, (_VISITS, _RETURNS))
         b = seen.probabilities / seen.probabilities.sum(axis=-1, keepdims=True)
         advice = [jnp.asarray(solution.policy.arrays()["probabilities"]) for solution in found]
-        candidates = (*advice, jnp.broadcast_to(seen.most_taken, advice[0].shape), jnp.zeros_like(advice[0]))
+        allowed = allowed_table(self.rules, self.space[0])
+        mode = seen.most_taken(allowed)
+        candidates = (*advice, jnp.broadcast_to(mode, advice[0].shape), jnp.zeros_like(advice[0]))
         margins = jnp.zeros(len(candidates)).at[-2].set(_MARGIN * (seen.state_weights * V).sum())
         settings = (self.horizon, self.terminal, self._largest_return, LIMIT, margins)
         chosen = int(ask(CHOICE, CandidateScores(weights(jnp.stack(candidates), b), V, *settings)).value[0])
-        policies = (*candidates[:-1], jnp.broadcast_to(b, advice[0].shape))
+        kept = b if allowed is None else jnp.where(allowed, b, 0.0)
+        left = kept.sum(axis=-1, keepdims=True)
+        kept = jnp.where(left > 0.0, kept / jnp.where(left > 0.0, left, 1.0), mode)
+        policies = (*candidates[:-1], jnp.broadcast_to(kept, advice[0].shape))
         values = next((solution.values for solution in found if solution.values is not None), V)
-        return Solution(TabularPolicy(policies[chosen]), values, self.describe_choice(chosen))
+        return Solution(TabularPolicy(policies[chosen], self.rules), values, self.describe_choice(chosen))
 
     def describe_choice(self, chosen: int) -> str:
         """A sentence for the report on how candidate number `chosen` was selected."""
@@ -174,5 +182,5 @@ class Chosen(AbstractOfflineLearner):
 
 
 def enough_to_choose(people: int | None) -> bool:
-    """Whether a tenth of so many people can choose. A number that is not public is too small."""
+    """Whether a tenth of this number of people can choose. A number that is not public is too small."""
     return people is not None and SHARE * people >= LEAST_PEOPLE

@@ -3,6 +3,7 @@
     practice         mean return                                   first, since the gain is centred at it
     practice-table   hits and misses of the advised action         only where practice is not known otherwise
     unsupported      share of decisions without supported advice
+    changed          share of decisions that the assisted policy changes
     residuals        0 if practice follows the recorded state alone
     balance          mean weight, 1 if practice is what we think
     gain             mean of D = (w-1)(G-m), and of D^2            certified where practice is public
@@ -10,15 +11,15 @@
     nuisance         sums for the model of the whole advice
     model-gain       mean of the model's psi, and of psi^2         no guarantee
 
-With estimated probabilities of practice nothing is certified: errors of b* multiply along a stay, and measured lower
-bounds covered far less than they say. Where they are estimated in a few cells, the same mean, divided by the mean
-weight, is given without a guarantee, and with an allowance (`assisted_gain`). Where the model is refused for want of
-people, its shares go to the lines that remain.
+Balance and gain are those of several pairs of limits, released together (`limits.py`). A gain is certified if the
+probabilities of practice are public, or were logged by the program that decided. If they are estimated, errors of b*
+multiply along a stay. The same means are then given without a guarantee, and with an allowance (`assisted_gain`). Where
+the model is refused for want of people, its shares go to the lines that remain.
 """
 
 import abc
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,36 +27,49 @@ import numpy as np
 
 from privrl.contracts.learner import AbstractOfflineAnalysis, Ask
 from privrl.contracts.release import Release
-from privrl.evaluation.estimates import Evaluation, Interval, variance_bound
+from privrl.evaluation.decision import HIDDEN_INFORMATION, Basis, Bound
+from privrl.evaluation.estimates import (
+    ERROR_RATE,
+    FITTED,
+    Assumption,
+    Evaluation,
+    Interval,
+    PairGain,
+    is_balanced,
+    practice_problems,
+    variance_bound,
+)
 from privrl.evaluation.influence import sensitivity_of
+from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
 from privrl.evaluation.shares import MODEL, model_mu, skip_model
+from privrl.evaluation.support import Support
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
-from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import Changed, Gains, Influences, Limits, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 
 VARIANCES = (0.5, 0.5, 0.25)
 """Of the residuals over people: trend, continuity, arrival."""
 ESTIMATED = 0.01
 """The allowance of the residuals, where the probabilities of practice are estimated."""
-FITTED = 0.04
-"""The allowance of a gain with estimated weights, as a share of the range of returns."""
 
 
 class AbstractEvaluator(AbstractOfflineAnalysis):
     """Compares an assisted policy, and the advice behind it, with practice.
 
     `people` is how many there are in the data, public; `return_range` the public smallest and largest return of a stay,
-    and what is outside is cut; `max_ratio` and `max_weight` are those of the assisted policy.
+    and what is outside is cut; `max_ratio` and `max_weight` are those of the assisted policy, or `None`: the public
+    pairs of `limits.py` are compared. `assumption` is what is known about who decided.
     """
 
     people: eqx.AbstractVar[int]
     return_range: eqx.AbstractVar[tuple[float, float]]
-    max_ratio: eqx.AbstractVar[float]
-    max_weight: eqx.AbstractVar[float]
+    max_ratio: eqx.AbstractVar[float | None]
+    max_weight: eqx.AbstractVar[float | None]
+    assumption: eqx.AbstractVar[Assumption]
 
     @property
     @abc.abstractmethod
@@ -68,13 +82,24 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         """f; 0 everywhere without values."""
 
     @abc.abstractmethod
-    def assisted(self, ask: Ask, refused: list[str]) -> AbstractAssisted:
-        """The assisted policy, with what is known about practice, or is asked for."""
+    def assisted(self, ask: Ask, refused: list[str]) -> tuple[AbstractAssisted, Support | None]:
+        """The assisted policy with the first pair of limits, with what is known about practice, or is asked for; and
+        b* with its errors, if it is estimated."""
+
+    @property
+    def limits(self) -> Limits:
+        """The pairs of a largest ratio and a largest weight that are compared."""
+        return choose_limits(self.max_ratio, self.max_weight)
+
+    @property
+    def logged(self) -> bool:
+        """Whether weights use the logged probabilities of what was done."""
+        return self.assumption == "logged"
 
     @property
     def bounded(self) -> bool:
         """Whether weights have a bound, so that anything can be certified."""
-        return math.isfinite(self.max_ratio * self.max_weight)
+        return all(math.isfinite(max_weight) for _, max_weight in self.limits)
 
     def bounds(self) -> dict[str, Any]:
         return {
@@ -82,8 +107,9 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             "people": self.people,
             "reward range": [0.0, 1.0],
             "return range": list(self.return_range),
-            "largest weight": self.max_ratio * self.max_weight if self.bounded else None,
+            "largest weight": max(max_weight for _, max_weight in self.limits) if self.bounded else None,
             "rewards": "estimated",
+            "who decided": WHO_DECIDED[self.assumption],
         }
 
     def evaluate(self, ask: Ask) -> Evaluation:
@@ -93,38 +119,54 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         m = float(np.clip(float(returns.value[0]) / n, 0.0, 1.0))
         refused: list[str] = []
         modelled, weighed = self._modelled(ask, returns, refused), self._weighed(ask, returns, refused)
-        policy = self.assisted(ask, refused)
+        policy, support = self.assisted(ask, refused)
         missing = ask("unsupported", Unsupported(policy))
-        trend, continuity, arrival = checks = self._residuals(ask, policy)
+        trend, continuity, arrival = checks = (None, None, None) if self.logged else self._residuals(ask, policy)
         biased = any(one is not None and one.evidently_not_zero for one in checks)
-        gain, sensitivity, balance = None, None, None
-        if self.bounded:
-            balance = _mean(ask("balance", Weights(policy)), n, policy.bound)
-        else:
-            refused.append("Without a finite `max_ratio` and `max_weight`, nothing is certified.")
-        if self.public and balance is not None and not balance.low <= 1.0 <= balance.high:
-            refused.append(
-                f"The mean weight is {balance.words('')} and should be 1: `practice` is not how these people were "
-                "treated. No gain is given."
-            )
-        elif weighed and balance is not None and not biased:
-            gain = self._gain(ask, policy, m, balance)
-        if gain is not None and self.public:
+        pairs: tuple[PairGain, ...] = ()
+        balances = self._balances(ask, policy) if self.bounded else ()
+        if not self.bounded:
+            refused.append("Without a finite `max_weight`, nothing is certified. Use a finite one.")
+        elif weighed and not biased:
+            pairs = self._pair_gains(ask, policy, 0.0 if self.logged else m, balances, support)
+        known, gain = self.public or self.logged, None
+        unlike = [one for one in balances if not is_balanced(one, public=self.public, assumption=self.assumption)]
+        balance = unlike[0] if unlike else balances[0] if balances else None
+        if known and unlike:
+            refused.append(_UNBALANCED.format(unlike[0].words("")))
+            pairs = ()
+        elif pairs:
+            best = max(range(len(pairs)), key=lambda j: pairs[j].gain.lower)
+            policy, gain = policy.with_limits(*self.limits[best]), pairs[best].gain
+            balance = balance if unlike else balances[best]
+        changed = ask("changed", Changed(policy))
+        sensitivity = None
+        if gain is not None and self._declares("influences"):
             influences = ask("influences", Influences(policy, self.return_range))
             sensitivity = sensitivity_of(gain, influences, n, m, policy.bound)
-        model = self._model(ask, policy, refused) if modelled and not biased else None
+        model = None
+        problems = practice_problems(checks, balance, public=self.public, assumption=self.assumption)
+        if modelled and any(problems):
+            refused.append(f"No number is given for the whole advice: {HIDDEN_INFORMATION}.")
+        elif modelled:
+            model = self._model(ask, policy, refused)
+        unit = high - low
         return Evaluation(
             policy=policy,
             people=n,
-            practice=_mean(returns, n, 1.0).scaled(high - low, low),
+            practice=_mean(returns, n, 1.0).scaled(unit, low),
             unsupported=_mean(missing, n, 1.0),
             balance=balance,
-            gain=gain.scaled(high - low) if gain is not None and self.public else None,
-            assisted_gain=None if gain is None or self.public else gain.scaled(high - low),
-            model_gain=None if model is None else model.scaled(high - low),
+            gain=gain.scaled(unit) if gain is not None and known else None,
+            assisted_gain=None if gain is None or known else gain.scaled(unit),
+            model_gain=None if model is None else model.scaled(unit),
             trend=trend,
             continuity=continuity,
             arrival=arrival,
+            changed=_mean(changed, n, 1.0),
+            bound=_bound(gain, model, unit, known=known),
+            assumption=self.assumption,
+            pairs=tuple(PairGain(one.max_ratio, one.max_weight, one.gain.scaled(unit)) for one in pairs),
             public=self.public,
             sensitivity=sensitivity,
             refused=tuple(refused),
@@ -159,7 +201,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
 
     def _weighed(self, ask: Ask, returns: Release, refused: list[str]) -> bool:
         """Whether the assisted policy's gain is estimated by weights; with estimated ones, that takes people too."""
-        if self.public or not self._declares("gain"):
+        if self.public or self.logged or not self._declares("gain"):
             return self._declares("gain")
         if self._enough("The gain of the assisted policy", returns, ("practice-table",), refused):
             return True
@@ -170,24 +212,52 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
 
     def _enough(self, what: str, returns: Release, rests_on: tuple[str, ...], refused: list[str]) -> bool:
         """Whether the number of people times mu, that of some releases together, is large enough."""
-        strength, needed = self.people * model_mu(returns, self.declare(), rests_on), LEAST_STRENGTH
-        if strength < needed:
+        needed = math.ceil(LEAST_STRENGTH / model_mu(returns, self.declare(), rests_on))
+        if self.people < needed:
             refused.append(
-                f"{what} is refused: people times its share of mu is {strength:.0f}, and it needs {needed:.0f}. "
-                "Evaluate on more people, or with a larger budget."
+                f"{what} is not estimated: at this budget it needs about {needed:,} people, and there were "
+                f"{self.people:,}. Evaluate on more people, or with a larger budget."
             )
-        return strength >= needed
+        return self.people >= needed
 
-    def _gain(self, ask: Ask, policy: AbstractAssisted, m: float, balance: Interval) -> Interval:
-        """What the assisted policy adds, as a share of the range of returns.
+    def _balances(self, ask: Ask, policy: AbstractAssisted) -> tuple[Interval, ...]:
+        """The mean weight for each pair of limits."""
+        weights = Weights(policy, self.limits, self.logged)
+        found, n, among = ask("balance", weights), self.people, len(self.limits)
+        means = np.asarray(found.value, float) * weights.units / n
+        return tuple(
+            Interval.of(mean, variance_bound(mean, max_weight), n, found.noise, unit=unit, among=among)
+            for mean, (_, max_weight), unit in zip(means.tolist(), self.limits, weights.units.tolist(), strict=True)
+        )
 
-        With estimated weights it is E[w (G-m)]/E[w], as if they had the mean 1, and the interval has an allowance.
+    def _pair_gains(
+        self, ask: Ask, policy: AbstractAssisted, centre: float, balances: tuple[Interval, ...], support: Support | None
+    ) -> tuple[PairGain, ...]:
+        """What the assisted policy adds with each pair of limits, as shares of the range of returns.
+
+        With estimated weights it is E[w (G-m)]/E[w], as if they had the mean 1. Its standard error holds that of the
+        estimated b*, and the interval has the allowance `fitted`.
         """
-        n, centre = self.people, jnp.asarray(m)
-        first = ask("gain", Gains(policy, centre, self.return_range))
-        second = ask("gain-square", Gains(policy, centre, self.return_range, squared=True))
-        gain = certified_interval(first, second, n, policy.bound)
-        return gain if self.public else gain.scaled(1.0 / max(balance.value, 0.5)).wider(FITTED)
+        at = (policy, jnp.asarray(centre), self.return_range)
+        terms, squares = (
+            Gains(*at, squared=squared, limits=self.limits, logged=self.logged) for squared in (False, True)
+        )
+        first, second, found = ask("gain", terms), ask("gain-square", squares), []
+        estimated = support if not (self.public or self.logged) else None
+        for j, (max_ratio, max_weight) in enumerate(self.limits):
+            error = 0.0 if estimated is None else estimated.gain_error(self.people, max_ratio)
+            gain = certified_interval(
+                PairEntry(first, j, terms), PairEntry(second, j, squares), self.people, max_weight, error
+            )
+            if estimated is not None:
+                gain = gain.scaled(1.0 / max(balances[j].value, 0.5)).wider(self.fitted)
+            found.append(PairGain(max_ratio, max_weight, gain))
+        return tuple(found)
+
+    @property
+    def fitted(self) -> float:
+        """The allowance of a gain with estimated weights, as a share of the range of returns."""
+        return FITTED
 
     def _model(self, ask: Ask, policy: AbstractAssisted, refused: list[str]) -> Interval | None:
         """The gain of the whole advice, in a finite world."""
@@ -202,15 +272,55 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         return model_interval(mean, ask("model-square", ModelGains(sums, first, rest, squared=True)), self.people)
 
 
-def certified_interval(first: Release, second: Release, people: int, largest: float) -> Interval:
-    """Value +- z sqrt(v/n + sigma^2), v the released second moment minus mean^2 (if positive) plus one standard
-    deviation of its noise, and plus largest^2 ln(20)/n: a rare stay of weight `largest` may be in nobody's record, and
-    where there is no noise nothing else would allow for it."""
-    value = float(first.value[0]) / people
-    noise = float(np.max(second.noise.std)) / people
-    rare = largest**2 * math.log(20.0) / people
-    variance = max(float(second.value[0]) / people - value**2, 0.0) + noise + rare
-    return Interval.of(value, variance, people, first.noise)
+_UNBALANCED = (
+    "The mean weight is {} and should be 1: `practice` is not how these people were treated. No gain is given."
+)
+WHO_DECIDED: dict[Assumption, str] = {
+    "logged": "a program, which logged the probability of what it did",
+    "recorded": "people who saw nothing but the record, as the study team states; privrl does not verify it",
+    "checked": "not stated; a release needs checks of practice to be passed",
+}
+"""For certificates and reports."""
+
+
+def _bound(gain: Interval | None, model: Interval | None, unit: float, *, known: bool) -> Bound | None:
+    """The lower bound that decides: of the assisted policy's gain or, if there is none, of the model's."""
+    basis: Basis = "model" if gain is None else "certified" if known else "estimated"
+    decides = model if gain is None else gain
+    return None if decides is None else Bound(unit * decides.lower, ERROR_RATE, basis)
+
+
+class PairEntry(NamedTuple):
+    """One pair's entry of a release about several pairs."""
+
+    release: Release
+    pair: int
+    statistic: Gains
+
+    @property
+    def unit(self) -> float:
+        """What the entry was divided by."""
+        return float(self.statistic.units[self.pair])
+
+    def mean(self, people: int) -> float:
+        """The mean over people, in units of its own."""
+        return float(self.release.value[self.pair]) * self.unit / people
+
+
+def certified_interval(
+    first: PairEntry, second: PairEntry, people: int, largest: float, error: float = 0.0
+) -> Interval:
+    """Value +- z sqrt(v/n + sigma^2 + error^2), where z is for the error rate that all pairs share.
+
+    v is the released second moment minus mean^2 (if positive) plus one standard deviation of its noise, and plus
+    largest^2 ln(20 J)/n for J pairs: a rare stay of weight `largest` may be in nobody's record, and where there is no
+    noise nothing else would allow for it. `error` is a further standard error, of an estimated b*.
+    """
+    value, among = first.mean(people), len(first.statistic.pairs)
+    noise = float(np.max(second.release.noise.std)) * second.unit / people
+    rare = largest**2 * math.log(among / ERROR_RATE) / people
+    variance = max(second.mean(people) - value**2, 0.0) + noise + rare + error**2 * people
+    return Interval.of(value, variance, people, first.release.noise, unit=first.unit, among=among)
 
 
 def _mean(release: Release, people: int, largest: float) -> Interval:

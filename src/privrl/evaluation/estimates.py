@@ -1,27 +1,36 @@
-"""What an evaluation says: estimates with their intervals, what was refused, and a verdict in one line.
+"""What an evaluation says: estimates with their intervals, what was refused, a decision, and a verdict in one line.
 
 All numbers are functions of releases alone, in the world's own units. Intervals are two-sided (`low`, `high`) and
 one-sided (`lower`, `upper`), each at 95%, and their standard error holds sampling error and privacy noise together.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from statistics import NormalDist
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.untrusted import MALFORMED, convert
+from privrl.evaluation.decision import Bound, Decision, Reason, gives_advice
 from privrl.mdp.assistance import AbstractAssisted, to_json_number
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 
 Standing = Literal["better", "worse", "not shown"]
-_NORMAL = (1.959964, 1.644854)  # quantiles at 97.5% and 95%, in standard deviations
-_EVIDENT = 3.0 / _NORMAL[0]  # three standard errors, in half widths
+_EVIDENT = 3.0 / 1.959964  # three standard errors, in half widths
+ERROR_RATE = 0.05
+"""Of an interval, and of the one-sided lower bound that decides on a release."""
 NEGLIGIBLE = 0.027
 """Practice is taken to follow the recorded state alone where all entries of `PracticeResiduals` are surely below."""
-_LAPLACE = (2.118284, 1.644854)  # -ln(.05)/sqrt(2); its 95% quantile, 1.628, is below that of a normal
+FITTED = 0.04
+"""The allowance of a gain with weights that are estimated in cells of measurements, as a share of the range of returns,
+and of their mean."""
+FITTED_STATES = 0.005
+"""The allowance of a gain with probabilities of practice that are estimated state by state, as a share of the range of
+returns, for errors that multiply; single errors are in the standard error."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +44,30 @@ class Interval:
     upper: float
 
     @classmethod
-    def of(cls, value: float, variance: float, people: int, noise: AbstractNoise, allowance: float = 0.0) -> "Interval":
+    def of(
+        cls,
+        value: float,
+        variance: float,
+        people: int,
+        noise: AbstractNoise,
+        allowance: float = 0.0,
+        *,
+        unit: float = 1.0,
+        among: int = 1,
+    ) -> "Interval":
         """Around a mean over `people` of terms of this variance, released as a sum with this noise.
 
-        `allowance` widens it on both sides, for what is not random.
+        Arguments:
+            value: the mean.
+            variance: of the terms.
+            people: their number.
+            noise: of the sum, in units of `unit`.
+            allowance: widens the interval on both sides, for what is not random.
+            unit: what the terms were divided by before they were summed.
+            among: how many intervals share the error rate.
         """
-        se = math.sqrt(variance / people + float(np.max(noise.variance)) / people**2)
-        two, one = _LAPLACE if noise.white == "laplace" else _NORMAL
-        two, one = two * se + allowance, one * se + allowance
+        se = math.sqrt(variance / people + unit**2 * float(np.max(noise.variance)) / people**2)
+        two, one = (_quantile(rate / among, noise) * se + allowance for rate in (ERROR_RATE / 2.0, ERROR_RATE))
         return cls(value, value - two, value + two, value - one, value + one)
 
     def scaled(self, unit: float, origin: float = 0.0) -> "Interval":
@@ -68,10 +93,39 @@ class Interval:
         return f"{self.value:{sign}.3f} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
 
 
+def _quantile(rate: float, noise: AbstractNoise) -> float:
+    """What a normal number with mean 0 and variance 1 exceeds with this probability, and a Laplace number, if the noise
+    has that distribution."""
+    normal = NormalDist().inv_cdf(1.0 - rate)
+    return max(normal, -math.log(2.0 * rate) / math.sqrt(2.0)) if noise.white == "laplace" else normal
+
+
 def variance_bound(mean: float, largest: float) -> float:
     """The largest variance of a number in [0, largest] with this mean: mean (largest - mean), by x^2 <= largest x."""
     mean = min(max(mean, 0.0), largest)
     return mean * (largest - mean)
+
+
+Assumption = Literal["logged", "recorded", "checked"]
+"""What is known about who decided: a program that logged its probabilities; people who saw nothing but the record, as
+the study team states; or nothing, so that a release needs checks of practice to be passed."""
+
+
+@dataclass(frozen=True)
+class PairGain:
+    """What the assisted policy with one pair of limits adds to practice. The pairs of a study share the error rate."""
+
+    max_ratio: float
+    max_weight: float
+    gain: Interval
+
+
+class _WrittenPair(TypedDict):
+    """One of the pairs of an `evaluation.json`."""
+
+    max_ratio: float | str
+    max_weight: float | str
+    gain: Interval
 
 
 class _Written(TypedDict):
@@ -89,10 +143,14 @@ class _Written(TypedDict):
     continuity: Interval | None
     arrival: Interval | None
     public: bool
+    changed: Interval | None
+    bound: Bound | None
+    assumption: Assumption
+    pairs: list[_WrittenPair]
     sensitivity: float | str | None
     refused: list[str]
     verdict: str
-    held_back: str | None
+    reasons: list[Reason]
 
 
 @dataclass(frozen=True)
@@ -112,9 +170,13 @@ class Evaluation:
         trend, continuity, arrival: what practice does beyond the recorded state, against the trend of the state, the
             decision before, and at the first decision of a stay; 0 if it follows the recorded state alone
             (`statistics/practice_residuals.py`).
+        changed: share of decisions that the assisted policy changes, along the records of practice.
+        bound: the one-sided lower bound of the gain that decides on a release.
+        assumption: what is known about who decided.
+        pairs: the gains of all pairs of limits that were compared; the largest lower bound was chosen.
         public: whether the probabilities of practice were, so that a gain can be certified.
         sensitivity: the odds ratio of an unrecorded influence that would overturn the verdict (`influence.py`).
-        refused: why something is missing, in words.
+        refused: sentences that explain why something is missing.
     """
 
     policy: AbstractAssisted = field(compare=False)
@@ -128,6 +190,10 @@ class Evaluation:
     trend: Interval | None = None
     continuity: Interval | None = None
     arrival: Interval | None = None
+    changed: Interval | None = None
+    bound: Bound | None = None
+    assumption: Assumption = "checked"
+    pairs: tuple[PairGain, ...] = ()
     public: bool = False
     sensitivity: float | None = None
     refused: tuple[str, ...] = ()
@@ -138,32 +204,42 @@ class Evaluation:
         return verdict_of(self.gain)
 
     @property
-    def held_back(self) -> str | None:
-        """Why the assisted policy is not handed out, so that every decision stays with practice; None where it is.
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why the evidence does not support a release; empty if it does.
 
-        It is handed out where the releases show that practice follows the recorded state alone (up to `NEGLIGIBLE`),
-        and the estimate of the gain is above 0, or, where none is certified, the lower end of what is estimated
-        without a guarantee is. A policy that is
-        worse by h is then handed out with probability Phi(-h/se), so it costs h Phi(-h/se) on average: at most .17
-        standard errors, whatever h is.
+        A release needs all of these: practice was seen to follow the recorded state alone (up to `NEGLIGIBLE`), unless
+        an assumption says who decided and nothing contradicts it; weights are balanced; and the lower bound of the gain
+        is above 0.
         """
-        checks = [one for one in (self.trend, self.continuity, self.arrival) if one is not None]
-        if any(one.evidently_not_zero for one in checks):
-            return _FOLLOWS_MORE
-        if not checks or any(max(abs(one.lower), abs(one.upper)) > NEGLIGIBLE for one in checks):
-            return "There are too few people to see whether practice follows the recorded state alone."
-        if self.public and self.balance is not None and not self.balance.low <= 1.0 <= self.balance.high:
-            return "The probabilities of practice that were given are not how these people were treated."
-        estimated = self.assisted_gain or self.model_gain
-        if self.gain is None and estimated is None:
-            return "There is no estimate of what the advice would change."
-        seen = self.gain.value if self.gain is not None else estimated.lower  # type: ignore[union-attr]
-        return None if seen > 0.0 else "No gain is seen."
+        checks = (self.trend, self.continuity, self.arrival)
+        found = [*practice_problems(checks, self.balance, public=self.public, assumption=self.assumption)]
+        if self.policy.support.size and self.policy.is_silent:
+            found.append(Reason.NO_SUPPORT)
+        if self.bound is None:
+            found.append(Reason.NO_ESTIMATE)
+        elif not self.bound.lower > 0.0:
+            found.append(Reason.NO_GAIN)
+        return tuple(found)
 
     @property
-    def handed_out(self) -> AbstractAssisted:
-        """The assisted policy, without any advice where it is held back."""
-        return self.policy if self.held_back is None else self.policy.without_advice()
+    def released_policy(self) -> AbstractAssisted:
+        """The assisted policy, without any advice if the evidence does not support a release."""
+        return self.policy if not self.reasons else self.policy.without_advice()
+
+    @property
+    def decision(self) -> Decision:
+        """What follows from the evidence alone; `decide_on` is about a policy that was saved."""
+        return self.decide_on(self.released_policy)
+
+    def decide_on(self, saved: object) -> Decision:
+        """What was decided, computed from the policy that was saved; `None` if none was."""
+        reasons, limits = self.reasons, (self.policy.max_ratio, self.policy.max_weight)
+        if not gives_advice(saved):
+            return Decision("withheld", 0.0, reasons, self.bound, *limits)
+        if not isinstance(saved, AbstractAssisted) or saved.to_json() != self.policy.to_json():
+            return Decision("released without evidence", None, (Reason.ANOTHER_POLICY, *reasons), self.bound)
+        changed = None if self.changed is None else min(max(self.changed.value, 0.0), 1.0)
+        return Decision("released without evidence" if reasons else "released", changed, reasons, self.bound, *limits)
 
     @property
     def line(self) -> str:
@@ -176,8 +252,8 @@ class Evaluation:
 
     @property
     def words(self) -> str:
-        """Everything that was estimated, in sentences."""
-        said = [f"Practice {self.practice.words('')}."]
+        """Sentences about everything that was estimated."""
+        said = [f"Practice {self.practice.words('')}.", *_STATED[self.assumption]]
         ratio = self.policy.max_ratio
         if self.gain is not None:
             raised = f"With advice raised to {ratio:g} times its frequency: {self.gain.words()}"
@@ -187,14 +263,13 @@ class Evaluation:
             said.append(f"{raised}: {self.assisted_gain.words()}.")
         if self.model_gain is not None:
             said.append(f"Full advice (model, no guarantee): {self.model_gain.words()}.")
-        said.append(f"Advice without evidence: {max(self.unsupported.value, 0.0):.0%} of decisions left to practice.")
+        missing = min(max(self.unsupported.value, 0.0), 1.0)
+        said.append(f"In {missing:.0%} of decisions there was too little data to advise; the clinician decides.")
         if self.sensitivity is not None:
             said.append(
-                "To overturn this verdict, an influence that was not recorded would have to change the odds of the "
-                f"advised treatment by a factor of {self.sensitivity:.2f} over a stay."
+                "An influence that was not recorded would overturn this verdict if it changed the odds of the advised "
+                f"treatment by a factor of {self.sensitivity:.2f} over an episode."
             )
-        if self.held_back is not None:
-            said.append(f"{self.held_back} The policy is held back: every decision is left as it is today.")
         return " ".join((*said, *self.refused))
 
     def to_json(self) -> dict[str, Any]:
@@ -204,11 +279,21 @@ class Evaluation:
             "policy": self.policy.to_json(),
             "people": self.people,
             **{name: None if one is None else asdict(one) for name, one in intervals.items()},
+            "bound": None if self.bound is None else asdict(self.bound),
+            "assumption": self.assumption,
+            "pairs": [
+                {
+                    "max_ratio": to_json_number(one.max_ratio),
+                    "max_weight": to_json_number(one.max_weight),
+                    "gain": asdict(one.gain),
+                }
+                for one in self.pairs
+            ],
             "public": self.public,
             "sensitivity": None if self.sensitivity is None else to_json_number(self.sensitivity),
             "refused": list(self.refused),
             "verdict": self.verdict,
-            "held_back": self.held_back,
+            "reasons": [reason.value for reason in self.reasons],
         }
 
     @classmethod
@@ -218,8 +303,13 @@ class Evaluation:
         kept, sensitivity = written["policy"], written["sensitivity"]
         try:
             read = cls(
-                policy=(AssistedMeasuredPolicy if "kind" in kept else AssistedPolicy).from_json(kept),
+                policy=(AssistedMeasuredPolicy if "columns" in kept else AssistedPolicy).from_json(kept),
                 people=written["people"],
+                bound=written["bound"],
+                assumption=written["assumption"],
+                pairs=tuple(
+                    PairGain(float(one["max_ratio"]), float(one["max_weight"]), one["gain"]) for one in written["pairs"]
+                ),
                 public=written["public"],
                 sensitivity=None if sensitivity is None else float(sensitivity),
                 refused=tuple(written["refused"]),
@@ -235,9 +325,42 @@ class Evaluation:
         return read
 
 
+_STATED: dict[Assumption, tuple[str, ...]] = {
+    "logged": ("A program decided and logged the probability of what it did.",),
+    "recorded": ("Assumed by the study team: people decided and saw nothing but the record.",),
+    "checked": (),
+}
 _CHECKS = ("trend", "continuity", "arrival")
-_INTERVALS = ("practice", "unsupported", "balance", "gain", "assisted_gain", "model_gain", *_CHECKS)
-_FOLLOWS_MORE = "Practice follows more than the recorded state, so a comparison would be biased, and no gain is given."
+_INTERVALS = ("practice", "unsupported", "balance", "gain", "assisted_gain", "model_gain", *_CHECKS, "changed")
+
+
+def practice_problems(
+    checks: Iterable[Interval | None], balance: Interval | None, *, public: bool, assumption: Assumption = "checked"
+) -> Iterator[Reason]:
+    """What the checks of practice found; nothing if they were passed.
+
+    `checks` are the residuals that were released. Weights are balanced if 1 is in the interval of their mean; if
+    practice is estimated, the interval has an allowance for errors of the estimate. Logged probabilities need no
+    checks of practice, and their weights are clipped, so that only a mean above 1 contradicts them. If the study states
+    that practice saw nothing but the record, checks count only if they contradict it.
+    """
+    seen = [one for one in checks if one is not None]
+    if any(one.evidently_not_zero for one in seen):
+        yield Reason.FOLLOWS_MORE
+    elif assumption == "checked" and (
+        not seen or any(max(abs(one.lower), abs(one.upper)) > NEGLIGIBLE for one in seen)
+    ):
+        yield Reason.INCONCLUSIVE
+    if balance is not None and not is_balanced(balance, public=public, assumption=assumption):
+        yield Reason.UNBALANCED
+
+
+def is_balanced(balance: Interval, *, public: bool, assumption: Assumption = "checked") -> bool:
+    """Whether the mean weight may be 1; with logged probabilities, which are clipped, whether it may be at most 1."""
+    if assumption == "logged":
+        return balance.low <= 1.0
+    allowed = balance if public else balance.wider(FITTED)
+    return allowed.low <= 1.0 <= allowed.high
 
 
 def verdict_of(gain: Interval | None) -> Standing:

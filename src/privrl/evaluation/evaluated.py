@@ -14,16 +14,17 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineAnalysis, AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
-from privrl.evaluation.comparing import AbstractEvaluator
-from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.comparing import WHO_DECIDED, AbstractEvaluator
+from privrl.evaluation.estimates import Assumption, Evaluation
 from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.evaluation.renamed import Renamed, renamed
 from privrl.evaluation.shares import releases
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.types import TabularPolicy
-from privrl.statistics.off_policy import check_range
+from privrl.statistics.off_policy import Limits, check_range
 
 LEARN, EVALUATE = "learn", "evaluate"
 
@@ -37,8 +38,10 @@ class Evaluated(AbstractOfflineAnalysis):
         share: of the people, held out to evaluate with.
         terminal: public states whose entry ends a stay.
         return_range: the public smallest and largest return of a stay.
-        max_ratio, max_weight: of the assisted policy, see `AbstractAssisted`.
-        release_anyway: keep the assisted policy even if `Evaluation.held_back` gives a reason not to.
+        max_ratio, max_weight: of the assisted policy, see `AbstractAssisted`; by default several public pairs are
+            compared (`limits.py`).
+        assumption: what is known about who decided.
+        release_anyway: keep the assisted policy even if the evidence does not support it (`Evaluation.reasons`).
     """
 
     learner: AbstractOfflineLearner
@@ -46,17 +49,17 @@ class Evaluated(AbstractOfflineAnalysis):
     share: float = eqx.field(static=True, default=0.3)
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    max_ratio: float = eqx.field(static=True, default=1.5)
-    max_weight: float = eqx.field(static=True, default=4.0)
+    max_ratio: float | None = eqx.field(static=True, default=None)
+    max_weight: float | None = eqx.field(static=True, default=None)
+    assumption: Assumption = eqx.field(static=True, default="checked")
     release_anyway: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         if not 0.0 < self.share < 1.0:
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
         check_range(*self.return_range)
-        AssistedPolicy(
-            jnp.zeros(1, int), jnp.zeros(1), self.max_ratio, self.max_weight
-        )  # refuses settings that are none
+        for pair in choose_limits(self.max_ratio, self.max_weight):
+            AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *pair)  # refuses limits out of range
         if not self.measurements:
             self._on_states(1, jnp.zeros(self.space[0], int), None)
         elif self.practice is not None or self.terminal:
@@ -85,13 +88,18 @@ class Evaluated(AbstractOfflineAnalysis):
         return {
             **self.learner.bounds(),
             "return range": list(self.return_range),
-            "largest weight": self.max_ratio * self.max_weight if self._bounded else None,
+            "largest weight": max(pair[1] for pair in self._limits) if self._bounded else None,
             "share held out to evaluate": self.share,
+            "who decided": WHO_DECIDED[self.assumption],
         }
 
     @property
     def _bounded(self) -> bool:
-        return math.isfinite(self.max_ratio * self.max_weight)
+        return all(math.isfinite(max_weight) for _, max_weight in self._limits)
+
+    @property
+    def _limits(self) -> Limits:
+        return choose_limits(self.max_ratio, self.max_weight)
 
     def declare(self) -> tuple[Declared, ...]:
         learnt = self.learner.declare()
@@ -102,15 +110,19 @@ class Evaluated(AbstractOfflineAnalysis):
                 "evaluated in the same study. Split the table with `privrl.data.split` and use `privrl.evaluate`."
             )
         heaviest = max(sum(d.weight for d in learnt if d.group == group) for group in own)
-        public, in_cells = self.practice is not None, bool(self.measurements)
-        modelled = self.learner.gives_values and not in_cells
-        asked = releases(public=public, bounded=self._bounded, modelled=modelled, in_cells=in_cells)
+        asked = self.evaluation_releases
         whole = sum(d.weight for d in asked)
         named = (replace(d, name=renamed(EVALUATE, d.name), group=EVALUATE, group_share=self.share) for d in asked)
         return (
             *(replace(d, group=d.group or LEARN, weight=d.weight / heaviest) for d in learnt),
             *(replace(d, weight=d.weight / whole) for d in named),
         )
+
+    @property
+    def evaluation_releases(self) -> tuple[Declared, ...]:
+        """What the evaluator asks of the people who are held out."""
+        public, modelled = self.practice is not None, self.learner.gives_values and not self.measurements
+        return releases(public=public, bounded=self._bounded, modelled=modelled, assumption=self.assumption)
 
     def fit_and_evaluate(self, ask: Ask) -> tuple[Solution, Evaluation]:
         """The learner's solution, whose policy is the whole advice, and how the assisted policy compares."""
@@ -121,6 +133,7 @@ class Evaluated(AbstractOfflineAnalysis):
             evaluator = self._on_measurements(people, solution.policy, solution.values)
         elif isinstance(solution.policy, TabularPolicy):
             evaluator = self._on_states(people, solution.policy.probabilities, solution.values)
+            evaluator = replace(evaluator, rules=solution.policy.rules)
         else:
             raise TypeError(
                 f"`{type(self.learner).__name__}.fit` returned a `{type(solution.policy).__name__}`, which cannot be "
@@ -132,7 +145,7 @@ class Evaluated(AbstractOfflineAnalysis):
         self, people: int, advice: MeasuredPolicy, values: Float[Array, " d"] | None
     ) -> MeasuredEvaluator:
         weights = jnp.zeros(advice.features.dim) if values is None else values
-        settings = (self.return_range, self.max_ratio, self.max_weight)
+        settings = (self.return_range, self.max_ratio, self.max_weight, self.assumption)
         return MeasuredEvaluator(advice, weights, self.horizon, people, *settings)
 
     def _on_states(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
@@ -141,4 +154,5 @@ class Evaluated(AbstractOfflineAnalysis):
             middle, half = (values.max() + values.min()) / 2, (values.max() - values.min()) / 2
             feature = jnp.clip((values - middle) / jnp.where(half > 0, half, 1.0), -1.0, 1.0)
         world = (*self.space, self.horizon, people, advice, self.practice, feature)
-        return Evaluator(*world, self.terminal, self.return_range, self.max_ratio, self.max_weight)
+        settings = (self.return_range, self.max_ratio, self.max_weight)
+        return Evaluator(*world, self.terminal, *settings, assumption=self.assumption)

@@ -10,10 +10,13 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from privrl.contracts.learner import Ask
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import AbstractEvaluator
+from privrl.evaluation.estimates import FITTED_STATES, Assumption
 from privrl.evaluation.model_gain import standard_feature
 from privrl.evaluation.shares import releases
-from privrl.evaluation.support import estimated_support
+from privrl.evaluation.support import Support, estimated_support
+from privrl.learners.restriction import list_rules
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
+from privrl.mdp.rules import Rules
 from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.off_policy import check_range
 from privrl.statistics.practice_table import PracticeTable
@@ -37,7 +40,9 @@ class Evaluator(AbstractEvaluator):
             unit; `None` for no model.
         terminal: public states whose entry ends a stay.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
-        max_ratio, max_weight: of the assisted policy.
+        rules: public rules, which the assisted policy keeps.
+        max_ratio, max_weight: of the assisted policy; by default several public pairs are compared.
+        assumption: what is known about who decided.
     """
 
     num_states: int = eqx.field(static=True)
@@ -49,8 +54,10 @@ class Evaluator(AbstractEvaluator):
     feature: Float[Array, " S"] | None = None
     terminal: tuple[int, ...] = eqx.field(static=True, default=())
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    max_ratio: float = eqx.field(static=True, default=1.5)
-    max_weight: float = eqx.field(static=True, default=4.0)
+    max_ratio: float | None = eqx.field(static=True, default=None)
+    max_weight: float | None = eqx.field(static=True, default=None)
+    rules: Rules = eqx.field(static=True, default=Rules())
+    assumption: Assumption = eqx.field(static=True, default="checked")
 
     def __check_init__(self) -> None:
         sizes = {"num_states": self.num_states, "num_actions": self.num_actions, "horizon": self.horizon}
@@ -71,10 +78,11 @@ class Evaluator(AbstractEvaluator):
         return self.num_states, self.num_actions
 
     def bounds(self) -> dict[str, Any]:
-        return {**super().bounds(), "terminal states": list(self.terminal)}
+        return {**super().bounds(), "terminal states": list(self.terminal), **list_rules(self.rules)}
 
     def declare(self) -> tuple[Declared, ...]:
-        return releases(public=self.public, bounded=self.bounded, modelled=self.feature is not None)
+        modelled = self.feature is not None
+        return releases(public=self.public, bounded=self.bounded, modelled=modelled, assumption=self.assumption)
 
     @property
     def public(self) -> bool:
@@ -85,13 +93,19 @@ class Evaluator(AbstractEvaluator):
         f = jnp.zeros(self.num_states) if self.feature is None else standard_feature(self.feature, self.terminal)
         return TableValueFeature(self.num_actions, self.horizon, self.terminal, f)
 
-    def assisted(self, ask: Ask, refused: list[str]) -> AssistedPolicy:
+    def assisted(self, ask: Ask, refused: list[str]) -> tuple[AssistedPolicy, Support | None]:
         """With b*, public or estimated."""
         if self.practice is not None:
-            return self._policy(self.practice[jnp.arange(self.num_states), self.advice])
-        refused.append("The probabilities of practice are estimated, not public: the certified gain is withheld.")
+            return self._policy(self.practice[jnp.arange(self.num_states), self.advice]), None
+        if not self.logged:
+            refused.append("The probabilities of practice are estimated, not public: the certified gain is withheld.")
         table = ask("practice-table", PracticeTable(self._policy(jnp.zeros(self.num_states)), self.num_actions))
-        return self._policy(jnp.asarray(estimated_support(table)))
+        found = estimated_support(table)
+        return self._policy(jnp.asarray(found.probability)), found
+
+    @property
+    def fitted(self) -> float:
+        return FITTED_STATES
 
     def _policy(self, support: Float[Array, " S"]) -> AssistedPolicy:
-        return AssistedPolicy(self.advice, support, self.max_ratio, self.max_weight)
+        return AssistedPolicy(self.advice, support, *self.limits[0], self.rules)

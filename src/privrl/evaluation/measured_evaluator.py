@@ -5,6 +5,8 @@ and what is given of the assisted policy has no guarantee. The whole advice is n
 feature of measurements was far from the truth in two of four simulated worlds, and no release said so.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -12,8 +14,10 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import Ask
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import AbstractEvaluator
+from privrl.evaluation.estimates import Assumption
 from privrl.evaluation.shares import releases
-from privrl.evaluation.support import estimated_support
+from privrl.evaluation.support import Support, estimated_support
+from privrl.learners.restriction import list_rules
 from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Measurement
@@ -35,7 +39,8 @@ class MeasuredEvaluator(AbstractEvaluator):
         horizon: public.
         people: how many there are in the data, public.
         return_range: the public smallest and largest return of a stay; what is outside is cut.
-        max_ratio, max_weight: of the assisted policy.
+        max_ratio, max_weight: of the assisted policy; by default several public pairs are compared.
+        assumption: what is known about who decided.
     """
 
     advice: MeasuredPolicy
@@ -43,8 +48,9 @@ class MeasuredEvaluator(AbstractEvaluator):
     horizon: int = eqx.field(static=True)
     people: int = eqx.field(static=True)
     return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    max_ratio: float = eqx.field(static=True, default=1.5)
-    max_weight: float = eqx.field(static=True, default=4.0)
+    max_ratio: float | None = eqx.field(static=True, default=None)
+    max_weight: float | None = eqx.field(static=True, default=None)
+    assumption: Assumption = eqx.field(static=True, default="checked")
 
     def __check_init__(self) -> None:
         check_sizes(horizon=self.horizon, people=self.people)
@@ -61,7 +67,10 @@ class MeasuredEvaluator(AbstractEvaluator):
         return self.advice.columns
 
     def declare(self) -> tuple[Declared, ...]:
-        return releases(public=False, bounded=self.bounded, modelled=False, in_cells=True)
+        return releases(public=False, bounded=self.bounded, modelled=False, assumption=self.assumption)
+
+    def bounds(self) -> dict[str, Any]:
+        return super().bounds() | list_rules(self.advice.rules)
 
     @property
     def public(self) -> bool:
@@ -71,12 +80,14 @@ class MeasuredEvaluator(AbstractEvaluator):
     def value_feature(self) -> MeasuredValueFeature:
         return MeasuredValueFeature(self.advice.features, self.values)
 
-    def assisted(self, ask: Ask, refused: list[str]) -> AssistedMeasuredPolicy:
-        refused.append("The probabilities of practice are estimated, not public: nothing is certified.")
+    def assisted(self, ask: Ask, refused: list[str]) -> tuple[AssistedMeasuredPolicy, Support | None]:
+        if not self.logged:
+            refused.append("The probabilities of practice are estimated, not public: nothing is certified.")
         refused.append("The whole advice is not modelled on measurements.")
         without = self._policy(jnp.zeros(NUM_CELLS))
         table = ask("practice-table", PracticeTable(without, self.advice.num_actions, _NORM, every=True))
-        return self._policy(jnp.asarray(estimated_support(table)))
+        found = estimated_support(table)
+        return self._policy(jnp.asarray(found.probability)), found
 
     def _policy(self, support: Float[Array, " K"]) -> AssistedMeasuredPolicy:
-        return AssistedMeasuredPolicy(self.advice, self.values, support, self.max_ratio, self.max_weight)
+        return AssistedMeasuredPolicy(self.advice, self.values, support, *self.limits[0])

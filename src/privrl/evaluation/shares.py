@@ -7,28 +7,33 @@ from typing import Any
 import numpy as np
 
 from privrl.contracts.release import Declared, Release
+from privrl.evaluation.estimates import Assumption
 
-_ALWAYS = {"practice": 4.0, "unsupported": 2.0, "residuals": 20.0}
+_ALWAYS = {"practice": 4.0, "unsupported": 1.0, "changed": 1.0}
+_RESIDUALS = {"checked": 20.0, "recorded": 8.0}  # a stated assumption only has to be contradicted
 _BOUNDED = {"balance": 3.0}
 # Noise in the square only widens the interval, by little where noise in the gain itself does: its share is small.
-_GAIN = {"gain": 36.0, "gain-square": 2.0}
+_GAIN = {"gain": 36.0, "gain-square": 4.0}
 _INFLUENCES = {"influences": 6.0}
-_TABLE = {"practice-table": 44.0}
+_TABLE = {"checked": 44.0, "recorded": 44.0, "logged": 12.0}  # logged probabilities need the table for alpha alone
 MODEL = {"nuisance": 8.0, "model-gain": 13.5, "model-square": 5.5}
 
 
-def releases(*, public: bool, bounded: bool, modelled: bool, in_cells: bool = False) -> tuple[Declared, ...]:
+def releases(
+    *, public: bool, bounded: bool, modelled: bool, assumption: Assumption = "checked"
+) -> tuple[Declared, ...]:
     """What is released, with its share of mu^2 in percent.
 
-    `public`: the probabilities of practice are; `bounded`: weights are, so `max_ratio` is finite; `modelled`: there is
-    a value feature; `in_cells`: practice is estimated in a few cells, well enough to give a gain. What is not released
-    leaves its share to the others.
+    `public`: the probabilities of practice are; `bounded`: weights are, so `max_weight` is finite; `modelled`: there is
+    a value feature. What is not released leaves its share to the others. With logged probabilities, no checks of
+    practice are needed, and nothing is modelled.
     """
-    shares = _ALWAYS | (_BOUNDED if bounded else {})
-    shares |= {} if public else _TABLE
-    shares |= _GAIN if bounded and (public or in_cells) else {}
-    shares |= _INFLUENCES if bounded and public else {}
-    shares |= MODEL if modelled else {}
+    logged = assumption == "logged"
+    shares = _ALWAYS | (_BOUNDED | _GAIN if bounded else {})
+    shares |= {} if logged else {"residuals": _RESIDUALS[assumption]}
+    shares |= {} if public else {"practice-table": _TABLE[assumption]}
+    shares |= _INFLUENCES if bounded and public and not logged else {}
+    shares |= MODEL if modelled and not logged else {}
     return tuple(Declared(name, weight=share) for name, share in shares.items())
 
 

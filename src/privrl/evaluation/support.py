@@ -1,4 +1,4 @@
-"""How often practice takes the advised action, where nobody has told: from a noisy table of hits and misses.
+"""How often practice takes the advised action, estimated from a noisy table of hits and misses.
 
 With y1 hits and y0 misses in a state, N = y1 + y0 and p the share of hits over all states:
 
@@ -10,19 +10,49 @@ b* is trusted where the measurement's own standard deviation, sqrt(s2)/N, is at 
 that no advice is given there.
 """
 
+from dataclasses import dataclass
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from privrl.contracts.release import Release
 from privrl.learners.tabular.advantages import shrunken_means
+from privrl.mdp.assistance import Decisions
 
 _TRUSTED = 0.2
 _SPREAD = (1e-4, 0.25)  # the variance of b* over states lies in this range
 
 
-def estimated_support(table: Release) -> Float[np.ndarray, " S"]:
-    """b*(s) from a release of `PracticeTable`; 0 where it is not trusted."""
+@dataclass(frozen=True)
+class Support:
+    """How often practice takes the advised action.
+
+    Attributes:
+        probability: b* of each cell; 0 where it is not trusted.
+        error: the standard deviation of its measurement; 0 where it is not trusted.
+        visits: visits of each cell, summed over people; not negative.
+    """
+
+    probability: Float[np.ndarray, " S"]
+    error: Float[np.ndarray, " S"]
+    visits: Float[np.ndarray, " S"]
+
+    def gain_error(self, people: int, max_ratio: float) -> float:
+        """The standard error of a gain that comes from errors of b*, as a share of the range of returns.
+
+        If b* is wrong by e in a cell, weights of people who decide there have a mean that is wrong by alpha e/b*. To
+        first order, the gain is then wrong by the sum over cells of visits times alpha (e/b*) (Q - m). Errors of
+        different cells are independent. |Q - m| is taken to be at most 1/2, and visits to be those of practice.
+        """
+        b = jnp.asarray(self.probability)
+        alpha = Decisions(jnp.zeros_like(b, int), b).alpha(max_ratio)
+        each = np.asarray(alpha / jnp.where(b > 0.0, b, 1.0)) * self.error * self.visits / people
+        return 0.5 * float(np.sqrt((each**2).sum()))
+
+
+def estimated_support(table: Release) -> Support:
+    """b*(s) from a release of `PracticeTable`."""
     hits, misses = np.asarray(table.value, float).T
     variance = float(np.max(table.noise.variance))
     N = np.maximum(hits + misses, 0.0)
@@ -31,4 +61,6 @@ def estimated_support(table: Release) -> Float[np.ndarray, " S"]:
     s2 = variance * ((1.0 - p) ** 2 + p**2) + N * p * (1.0 - p)
     effect = shrunken_means(jnp.asarray(e), jnp.asarray(N), jnp.asarray(s2), largest=_SPREAD[1], smallest=_SPREAD[0])
     b = np.clip(p + np.asarray(effect), 0.0, 1.0)
-    return np.where((N > 0) & (np.sqrt(s2) <= _TRUSTED * b * N), b, 0.0)
+    trusted = (N > 0) & (np.sqrt(s2) <= _TRUSTED * b * N)
+    error = np.sqrt(s2) / np.maximum(N, 1e-9)
+    return Support(np.where(trusted, b, 0.0), np.where(trusted, error, 0.0), N)

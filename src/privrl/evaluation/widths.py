@@ -2,12 +2,15 @@
 
 import math
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 
+from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import ESTIMATED, VARIANCES
-from privrl.evaluation.estimates import NEGLIGIBLE, Interval, variance_bound
+from privrl.evaluation.estimates import FITTED, FITTED_STATES, NEGLIGIBLE, Interval, variance_bound
+from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
 from privrl.evaluation.shares import MODEL, releases, skip_model
 from privrl.mdp.assisted import AssistedPolicy
@@ -22,15 +25,26 @@ _MODEL_VARIANCE = 0.25  # of psi over stays, measured where advice follows pract
 
 
 @dataclass(frozen=True)
+class PeopleNeeded:
+    """How many people an evaluation needs before a policy can be released; public numbers alone decide it.
+
+    Attributes:
+        least: with fewer, the policy is withheld whatever the data show, because the checks of practice stay
+            inconclusive or there is no estimate of a gain.
+        enough: with this many, each check of practice is passed in about 95% of studies, if practice follows the
+            recorded state alone.
+    """
+
+    least: int
+    enough: int
+
+
+@dataclass(frozen=True)
 class Widths:
     """Expected widths of the 95% intervals, in the world's own units; `None` for a line that will be missing.
 
     `gain_at_most` is the width if weights vary as much as `max_ratio` and `max_weight` let them. `model_gain` is
-    that of a model that finds no gain; it grows with what is found.
-
-    With fewer than `least_people` the assisted policy is held back whatever they show, since the intervals around what
-    practice does beyond the recorded state are too wide, or a model is needed and refused. From `enough_people` on,
-    where practice follows the recorded state alone, each of these intervals is narrow enough in about 95% of studies.
+    that of a model that finds no gain; it grows with what is found. `needed` is how many people a release needs;
     `None`: no number of people is enough.
     """
 
@@ -39,8 +53,7 @@ class Widths:
     gain: float | None
     gain_at_most: float | None
     model_gain: float | None
-    least_people: int | None
-    enough_people: int | None
+    needed: PeopleNeeded | None
 
 
 def plan_widths(
@@ -49,8 +62,9 @@ def plan_widths(
     *,
     public: bool = True,
     modelled: bool = True,
-    max_ratio: float = 1.5,
-    max_weight: float = 4.0,
+    in_cells: bool = False,
+    max_ratio: float | None = None,
+    max_weight: float | None = None,
     return_range: tuple[float, float] = (0.0, 1.0),
     practice_mean: float = 0.5,
     weight_variance: float = 1.0,
@@ -60,45 +74,80 @@ def plan_widths(
     Arguments:
         people, budget: public; the budget has Gaussian noise.
         public, modelled: whether the probabilities of practice are public, and whether there is a value feature.
-        max_ratio, max_weight, return_range: settings of the evaluation.
+        in_cells: whether the policy is on measurements; practice is then estimated, and no model is made.
+        max_ratio, max_weight, return_range: settings of the evaluation. By default several pairs of limits are
+            compared, and widths are those of the smallest pair.
         practice_mean: a guess of the mean return, as a share of its range.
         weight_variance: a guess of the variance of weights; about 1 at a `max_ratio` of 1.5, and at most cC - 1.
     """
     if budget.mechanism_of_rounds != "gaussian":
         raise PairingError("Widths are planned for Gaussian noise. Use `Central(epsilon=..., delta=...)`.")
-    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), max_ratio, max_weight)
+    limits = choose_limits(max_ratio, max_weight)
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *limits[0])
+    public, modelled = public and not in_cells, modelled and not in_cells
     declared = releases(public=public, bounded=math.isfinite(policy.bound), modelled=modelled)
-    ledger = budget.calibrate(declared)
+    ledger, names = budget.calibrate(declared), {d.name for d in declared}
     mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared if d.name in MODEL))
     refused = modelled and people * mu < LEAST_STRENGTH
-    practice, residuals = ledger.spend("practice"), ledger.spend("residuals")
+    practice, needed = ledger.spend("practice"), people_needed(declared, budget, public=public)
     if refused:
         skip_model(ledger, declared)
     unit, m = return_range[1] - return_range[0], practice_mean
 
-    def width(variance: float, deviation: float, allowance: float = 0.0) -> float:
-        interval = Interval.of(0.0, variance, people, GaussianNoise(deviation, (1,)), allowance)
+    def width(variance: float, deviation: float, allowance: float = 0.0, among: int = 1) -> float:
+        interval = Interval.of(0.0, variance, people, GaussianNoise(deviation, (1,)), allowance, among=among)
         return unit * (interval.high - interval.low)
 
     gain = at_most = model = None
-    if any(d.name == "gain" for d in declared):
-        first, second = (Gains(policy, jnp.asarray(m), squared=squared).l2("replace-one") for squared in (False, True))
+    counted = "gain" in names and (public or people * ledger.parameter("practice-table") >= LEAST_STRENGTH)
+    allowance = FITTED if in_cells else FITTED_STATES
+    if counted:
+        both = (Gains(policy, jnp.asarray(m), squared=squared, limits=limits) for squared in (False, True))
+        first, second = (one.l2("replace-one") * float(one.units[0]) for one in both)
         first, second = first / ledger.spend("gain"), second / ledger.spend("gain-square") / people
         largest = policy.bound - 1.0
         gain, at_most = (
-            width(weights * variance_bound(m, 1.0) + second, first)
+            width(weights * variance_bound(m, 1.0) + second, first, 0.0 if public else allowance, among=len(limits))
             for weights in (min(weight_variance, largest), largest)
         )
     if modelled and not refused:
         square = LARGEST**2 / ledger.spend("model-square") / people
         model = width(_MODEL_VARIANCE + square, 2.0 * LARGEST / ledger.spend("model-gain"), ABSOLUTE)
-    needed: list[int | None] = [None, None]
-    if gain is not None or modelled:  # without either, nothing is ever handed out
-        sums = PracticeResiduals(policy, TableValueFeature(1, 1, (), jnp.zeros(1)), arrival=public)
-        noise = GaussianNoise(sums.l2("replace-one") / residuals, sums.shape)
-        for_model = 1 if gain is not None else math.ceil(LEAST_STRENGTH / mu)
-        needed = [max(for_model, _people_needed(noise, public, chance)) for chance in (0.0, 1.0)]
-    return Widths(people, width(variance_bound(m, 1.0), 1.0 / practice), gain, at_most, model, *needed)
+    return Widths(people, width(variance_bound(m, 1.0), 1.0 / practice), gain, at_most, model, needed)
+
+
+def people_needed(
+    declared: tuple[Declared, ...], budget: AbstractPrivatizer, *, public: bool, checked: bool = True
+) -> PeopleNeeded | None:
+    """How many people a release needs; `None` if no number is enough.
+
+    Arguments:
+        declared: what the evaluator releases.
+        budget: of the evaluation, with Gaussian noise.
+        public: whether the probabilities of practice are.
+        checked: whether a release needs checks of practice that are conclusive.
+    """
+    ledger = budget.calibrate(declared)
+    return people_needed_at({d.name: ledger.parameter(d.name) for d in declared}, public=public, checked=checked)
+
+
+def people_needed_at(mu: Mapping[str, float], *, public: bool, checked: bool = True) -> PeopleNeeded | None:
+    """The same from mu of each release of the evaluator, by name; releases without checks of practice need none."""
+    names = mu.keys()
+    if "gain" in names:
+        rests_on: tuple[str, ...] = () if public else ("practice-table",)
+    elif "nuisance" in names:
+        rests_on = tuple(MODEL)
+    else:
+        return None
+    strength = math.sqrt(sum(mu[name] ** 2 for name in rests_on))
+    estimate = math.ceil(LEAST_STRENGTH / strength) if rests_on else 1
+    if not checked or "residuals" not in names:
+        return PeopleNeeded(estimate, estimate)
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1))
+    sums = PracticeResiduals(policy, TableValueFeature(1, 1, (), jnp.zeros(1)), arrival=public)
+    noise = GaussianNoise(sums.l2("replace-one") / mu["residuals"], sums.shape)
+    return PeopleNeeded(*(max(estimate, _people_needed(noise, public, chance)) for chance in (0.0, 1.0)))
 
 
 def _people_needed(noise: GaussianNoise, public: bool, chance: float) -> int:

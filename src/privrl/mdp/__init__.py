@@ -5,13 +5,15 @@ from typing import TYPE_CHECKING
 from privrl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from privrl.mdp.exported_policy import ExportedPolicy
+    from privrl.mdp.exported_policy import Advice, EpisodeState, ExportedPolicy
     from privrl.mdp.features import OneHotFeatures, TableFeatures
     from privrl.mdp.lq import LinearPolicy, LQTask, LQTrajectory
     from privrl.mdp.measured_policy import MeasuredPolicy
     from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory
 
 __all__ = [
+    "Advice",
+    "EpisodeState",
     "ExportedPolicy",
     "LQTask",
     "LQTrajectory",

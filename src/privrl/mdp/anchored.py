@@ -3,7 +3,7 @@
 With theta_a the advantage of action a, and kappa the strength with which practice counts:
 
     P(a|s) = clip(phi^T B_a, .01, 1)
-    pi(s)  = argmax phi^T theta_a + kappa log P(a|s)    over the a with P(a|s) >= support max P
+    pi(s)  = argmax phi^T theta_a + kappa log P(a|s)    over the allowed a with P(a|s) >= support max P, max over those
     F_1    = clip(1/2 + phi^T f, 0, 1)
     F_k+1  = clip(F_k + phi^T theta0_k + phi^T theta_k,pi_k(s), 0, 1)
 
@@ -15,7 +15,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 _LEAST_PROBABILITY = 0.01
 
@@ -38,16 +38,22 @@ def scores(
     anchor: Float[Array, ""],
     support: Float[Array, ""],
     phi: Float[Array, "*batch d"],
+    allowed: Bool[Array, "*batch A"] | None = None,
 ) -> Float[Array, "*batch A"]:
-    """phi^T theta_a + kappa log P(a|s), and minus infinity for actions without support."""
-    return anchor_scores(dot_rows(advantages, phi), probabilities(practice, phi), anchor, support)
+    """phi^T theta_a + kappa log P(a|s), and minus infinity for actions that have no support or are not `allowed`."""
+    return anchor_scores(dot_rows(advantages, phi), probabilities(practice, phi), anchor, support, allowed)
 
 
 def anchor_scores(
-    gains: Float[Array, "*batch A"], P: Float[Array, "*batch A"], anchor: Float[Array, ""], support: Float[Array, ""]
+    gains: Float[Array, "*batch A"],
+    P: Float[Array, "*batch A"],
+    anchor: Float[Array, ""],
+    support: Float[Array, ""],
+    allowed: Bool[Array, "*batch A"] | None = None,
 ) -> Float[Array, "*batch A"]:
     """The same, from phi^T theta_a and P(a|s)."""
-    unsupported = support * P.max(axis=-1, keepdims=True) > P
+    taken = P if allowed is None else jnp.where(allowed, P, 0.0)
+    unsupported = (support * taken.max(axis=-1, keepdims=True) > taken) | (taken == 0.0)
     return jnp.where(unsupported, -jnp.inf, gains + anchor * jnp.log(P))
 
 
@@ -87,13 +93,16 @@ class LayeredValue(eqx.Module):
             layers[k] = one
         return eqx.tree_at(lambda f: (f.changes, f.advantages, f.anchors), self, tuple(jax.device_put(made)))
 
-    def __call__(self, phi: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
+    def __call__(
+        self, phi: Float[Array, "*batch d"], allowed: Bool[Array, "*batch A"] | None = None
+    ) -> Float[Array, "*batch"]:
+        """F at these features, with choices among the `allowed` actions."""
         P = probabilities(self.practice, phi)
 
         def layer(F: Array, one: tuple[Array, Array, Array]) -> tuple[Array, None]:
             change, advantages, anchor = one
             gains = dot_rows(advantages, phi)
-            best = anchor_scores(gains, P, anchor, self.support).argmax(axis=-1)
+            best = anchor_scores(gains, P, anchor, self.support, allowed).argmax(axis=-1)
             gain = jnp.take_along_axis(gains, best[..., None], axis=-1)[..., 0]
             return _unit(F + dot_rows(change, phi) + gain), None
 

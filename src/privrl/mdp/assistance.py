@@ -3,18 +3,19 @@
 Given advice a*(s), the probability b*(s) = b(a*(s)|s) with which practice takes it, a largest ratio c >= 1 and a
 largest weight C > 1, both public:
 
-    alpha(s)   = min(1, (c-1) b*/(1-b*)) if b*(s) >= .05, else 0
+    k          = min(c, C/w)                        the factor at this decision; w is the weight of the episode so far
+    alpha(s)   = min(1, (k-1) b*/(1-b*)) if b*(s) >= .05, else 0
     pi(.|s)    = (1-alpha) b(.|s) + alpha 1{a*}     the advice with probability alpha, else the clinician decides
     rho(s, a)  = 1 - alpha + alpha 1{a = a*}/b*     one-step weight against practice
-    w          = the product of rho; once w >= C, the rest of the episode is left to practice (alpha = 0, rho = 1)
+    w          = the product of rho; once w = C, the rest of the episode is left to practice (k = 1, alpha = 0, rho = 1)
 
-c = 1 is practice itself; an infinite c follows all advice that practice supports. b* is kept in a table: one number for
-each state of a finite world, or for each cell of similar observations.
+c = 1 is practice itself; an infinite c follows all advice that practice supports, until w = C. b* is kept in a table:
+one number for each state of a finite world, or for each cell of similar observations.
 
-**Formal guarantee.** If a ~ b(.|s), then E[rho | s] = 1 - alpha + alpha b*/b* = 1. rho lies in [0, c], since rho(s, a*)
-= 1 + alpha (1-b*)/b* <= 1 + (c-1). A factor is multiplied only while w < C, so w lies in [0, cC] without any clipping,
-and by the first statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper policy, which
-depends on the episode so far through w. `untouched`, the product of 1 - alpha over the same steps, is the probability
+**Formal guarantee.** If a ~ b(.|s), then E[rho | s] = 1 - alpha + alpha b*/b* = 1. rho lies in [0, k], since rho(s, a*)
+= 1 + alpha (1-b*)/b* <= 1 + (k-1). So w rho <= w k <= C: w lies in [0, C] without any clipping, and by the first
+statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper policy, which depends on the
+episode so far through w. `untouched`, the product of 1 - alpha over the same steps, is the probability
 that no advice is drawn along these steps; untouched <= w, since each rho >= 1 - alpha. The ranges of rho and w hold for
 every record, whatever the advice and the stated b* are. Their means are 1 only if b* is right.
 """
@@ -29,12 +30,13 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
 from privrl.contracts.policy import AbstractPolicy
+from privrl.mdp.exported_policy import LEAVE, Advice, Episode, ExportedPolicy, Observation
+from privrl.mdp.rules import NO_ACTION, Rules
 
-LEAVE = -1
-"""The answer "leave it to the clinician"."""
+_LEAST_LOGGED, _HUGE = 1e-12, 1e100  # smaller probabilities and larger products count as these, which lowers weights
 LEAST_SUPPORT = 0.05
 """Advice that practice takes with a smaller probability is never given."""
 
@@ -51,30 +53,72 @@ class Decisions(NamedTuple):
         """Where advice can be given at all."""
         return self.support >= LEAST_SUPPORT
 
-    def alpha(self, max_ratio: float) -> Float[Array, "*n"]:
-        """The probability with which advice is given while the weight of the episode is below C."""
+    def alpha(self, max_ratio: ArrayLike) -> Float[Array, "*n"]:
+        """The probability with which advice is given, if it may be taken `max_ratio` times as often as in practice."""
         b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
-        share = jnp.where(b < 1.0, (max_ratio - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
-        return jnp.where(self.supported & (max_ratio > 1.0), jnp.minimum(share, 1.0), 0.0)
+        ratio = jnp.asarray(max_ratio, float)
+        share = jnp.where(b < 1.0, (ratio - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
+        return jnp.where(self.supported & (ratio > 1.0), jnp.minimum(share, 1.0), 0.0)
 
-    def rho(self, actions: Int[Array, "*n"], max_ratio: float) -> Float[Array, "*n"]:
+    def rho(self, actions: Int[Array, "*n"], max_ratio: ArrayLike) -> Float[Array, "*n"]:
         """The one-step weights."""
         alpha, b = self.alpha(max_ratio), jnp.clip(self.support, LEAST_SUPPORT, 1.0)
         rho = 1.0 - alpha + jnp.where(actions == self.advice, alpha / b, 0.0)
-        return jnp.clip(rho, 0.0, max_ratio)
+        return jnp.clip(rho, 0.0, jnp.asarray(max_ratio, float))
+
+
+def ratio_at(weight: ArrayLike, max_ratio: ArrayLike, max_weight: ArrayLike) -> Float[Array, "*n"]:
+    """k = min(c, C/w): how many times as often as in practice the advice may be taken at this weight."""
+    w = jnp.asarray(weight, float)
+    return jnp.clip(jnp.where(w > 0.0, max_weight / jnp.where(w > 0.0, w, 1.0), jnp.inf), 1.0, max_ratio)
+
+
+def weigh_episode(
+    at: Decisions,
+    actions: Int[Array, " H"],
+    counted: Bool[Array, " H"],
+    max_ratio: Float[Array, "*pairs"],
+    max_weight: Float[Array, "*pairs"],
+    logged: Float[Array, " H"] | None = None,
+) -> tuple[Float[Array, "*pairs"], Float[Array, "*pairs"]]:
+    """The weight of one recorded episode and `untouched`, for every pair of a largest ratio and a largest weight.
+
+    With `logged`, the probabilities with which the recorded actions were taken, the weight is the product of
+    1 - alpha + alpha 1{a = a*}/p, clipped to [0, C]; alpha still follows the released support, as at the bedside.
+    """
+    p = None if logged is None else jnp.clip(jnp.where(jnp.isfinite(logged), logged, 1.0), _LEAST_LOGGED, 1.0)
+
+    def step(carry: tuple[Array, ...], x: tuple[Decisions, Array, Array, Array | None]) -> tuple[tuple, None]:
+        (running, untouched, w), (here, action, on, taken) = carry, x
+        ratio = ratio_at(running, max_ratio, max_weight)
+        alpha, rho = here.alpha(ratio), here.rho(action, ratio)
+        factor = rho if taken is None else 1.0 - alpha + jnp.where(action == here.advice, alpha / taken, 0.0)
+        after = jnp.minimum(running * rho, max_weight), untouched * (1.0 - alpha), jnp.minimum(w * factor, _HUGE)
+        return tuple(jnp.where(on, new, old) for new, old in zip(after, carry, strict=True)), None
+
+    ones = jnp.ones(max_ratio.shape)
+    (running, untouched, w), _ = jax.lax.scan(step, (ones, ones, ones), (at, actions, counted, p))
+    w = running if p is None else jnp.minimum(w, max_weight)
+    return w, jnp.minimum(untouched, w)
+
+
+def previous_actions(actions: Int[Array, " H"]) -> Int[Array, " H"]:
+    """The action before each step of one recorded episode; -1 before the first."""
+    return jnp.concatenate([jnp.full(1, NO_ACTION, actions.dtype), actions[:-1]])
 
 
 class AbstractAssisted(AbstractPolicy):
     """Advice, given as often as `max_ratio` and `max_weight` allow.
 
     `support` is b* of each cell, 0 if it is not known accurately enough. `max_ratio` is c >= 1: the advised action is
-    taken at most c times as often as in practice. `max_weight` is C > 1: an episode whose weight has reached C is left
-    to practice.
+    taken at most c times as often as in practice. `max_weight` is C > 1: the weight of an episode never exceeds C, and
+    an episode that has reached it is left to practice. `rules` are public, and kept at every decision.
     """
 
     support: eqx.AbstractVar[Float[Array, " K"]]
     max_ratio: eqx.AbstractVar[float]
     max_weight: eqx.AbstractVar[float]
+    rules: eqx.AbstractVar[Rules]
 
     def __check_init__(self) -> None:
         if not self.max_ratio >= 1.0:
@@ -85,11 +129,21 @@ class AbstractAssisted(AbstractPolicy):
             )
 
     @abc.abstractmethod
-    def advise(self, observations: Array) -> Int[Array, "*n"]:
-        """The advice at any observations, inside or outside the world."""
+    def choose(self, observations: Array, previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
+        """The advice at any observations, inside or outside the world.
+
+        `previous` are the previous actions, -1 at the first decision of an episode. Without them, rules that depend on
+        the previous action are left out.
+        """
 
     @abc.abstractmethod
-    def cells(self, observations: Array) -> Int[Array, "*n"]:
+    def allows(
+        self, observations: Array, actions: Int[Array, "*n"], previous: Int[Array, "*n"] | None
+    ) -> Bool[Array, "*n"]:
+        """Whether rules allow these actions, if there are rules."""
+
+    @abc.abstractmethod
+    def cells(self, observations: Array, previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
         """The position of b* in `support`; -1 outside the world."""
 
     @abc.abstractmethod
@@ -101,10 +155,16 @@ class AbstractAssisted(AbstractPolicy):
     def to_json(self) -> dict[str, object]:
         """Plain JSON, from which the same policy can be read again."""
 
-    def decisions(self, observations: Array) -> Decisions:
-        """Advice and b* at any observations, inside or outside the world."""
-        cell = self.cells(observations)
-        return Decisions(self.advise(observations), jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0))
+    def decisions(self, observations: Array, previous: Int[Array, "*n"] | None = None) -> Decisions:
+        """Advice and b* at any observations, inside or outside the world, `previous` as in `choose`.
+
+        Where a rule forbids the advice, b* is 0: the decision is left to the clinician.
+        """
+        cell, advice = self.cells(observations, previous), self.choose(observations, previous)
+        support = jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0)
+        if self.rules:
+            support = jnp.where(self.allows(observations, advice, previous), support, 0.0)
+        return Decisions(advice, support)
 
     def with_limits(self, max_ratio: float, max_weight: float) -> "AbstractAssisted":
         """The same advice with another `max_ratio` and `max_weight`."""
@@ -127,63 +187,75 @@ class AbstractAssisted(AbstractPolicy):
 
     @property
     def bound(self) -> float:
-        """cC, the largest weight of an episode."""
-        return self.max_ratio * self.max_weight
+        """C, the largest weight of an episode."""
+        return self.max_weight
+
+    def ratio_at(self, weight: ArrayLike) -> Float[Array, "*n"]:
+        """How many times as often as in practice the advice may be taken at this weight of the episode."""
+        return ratio_at(weight, self.max_ratio, self.max_weight)
 
     def rho(self, observations: Array, actions: Int[Array, "*n"]) -> Float[Array, "*n"]:
-        """The one-step weights; 1 outside the world."""
+        """The one-step weights at the start of an episode; 1 outside the world."""
         return self.decisions(observations).rho(actions, self.max_ratio)
 
     def weigh(
+        self,
+        observations: Array,
+        actions: Int[Array, " H"],
+        counted: Bool[Array, " H"],
+        limits: tuple[tuple[float, float], ...] | None = None,
+        logged: Float[Array, " H"] | None = None,
+    ) -> tuple[Float[Array, "*pairs"], Float[Array, "*pairs"]]:
+        """The weight w of one recorded episode, and `untouched`; steps that are not `counted` change neither.
+
+        With `limits`, pairs of a largest ratio and a largest weight in place of the policy's own, both have one entry
+        for each pair. `logged`: see `weigh_episode`.
+        """
+        ratio, weight = jnp.asarray((self.max_ratio, self.max_weight) if limits is None else limits, float).T
+        at = self.decisions(observations, previous_actions(actions))
+        return weigh_episode(at, actions, counted, ratio, weight, logged)
+
+    def changed_decisions(
         self, observations: Array, actions: Int[Array, " H"], counted: Bool[Array, " H"]
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The weight w of one recorded episode, and `untouched`; steps that are not `counted` change neither."""
-        at = self.decisions(observations)
-        rho, left = at.rho(actions, self.max_ratio), 1.0 - at.alpha(self.max_ratio)
+    ) -> Float[Array, " H"]:
+        """alpha (1 - b*) at each step of one recorded episode, the probability that advice changes the decision; 0 at
+        steps that are not `counted`."""
 
-        def step(carry: tuple[Array, Array], x: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
-            w, untouched = carry
-            on = x[2] & (w < self.max_weight)
-            return (jnp.where(on, w * x[0], w), jnp.where(on, untouched * x[1], untouched)), None
+        def step(w: Array, x: tuple[Decisions, Array, Array]) -> tuple[Array, Array]:
+            here, action, on = x
+            ratio = self.ratio_at(w)
+            changed = here.alpha(ratio) * (1.0 - jnp.clip(here.support, 0.0, 1.0))
+            return jnp.where(on, jnp.minimum(w * here.rho(action, ratio), self.max_weight), w), jnp.where(
+                on, changed, 0.0
+            )
 
-        (w, untouched), _ = jax.lax.scan(step, (jnp.ones(()), jnp.ones(())), (rho, left, counted))
-        w = jnp.clip(w, 0.0, self.bound)
-        return w, jnp.minimum(untouched, w)
+        at = self.decisions(observations, previous_actions(actions))
+        return jax.lax.scan(step, jnp.ones(()), (at, actions, counted))[1]
 
     def __call__(self, observations: object) -> Int[np.ndarray, "*n"]:
         """The advice at these observations, or -1 to leave the decision to the clinician."""
-        advice, alpha, _, _ = _decided(self, self.check(observations))
+        checked = self.check(observations)
+        cells = jax.eval_shape(self.cells, checked)
+        advice, alpha = _decided(self, checked, jnp.full(cells.shape, NO_ACTION))
         return np.where(np.asarray(alpha) > 0, np.asarray(advice), LEAVE)
 
-    def start_episode(self, *, key: PRNGKeyArray | None = None) -> "AssistedEpisode":
+    def advise(self, observation: Observation, *, previous: int | None = None) -> Advice:
+        """The advice for one observation, or none, the probability with which to give it, and what is unusual about
+        the observation.
+
+        Arguments:
+            observation: one observation, in the form that `check` takes.
+            previous: the action that was taken at the last decision of the episode; only rules use it.
+        """
+        return ExportedPolicy(self.to_json()).advise(observation, previous=previous)
+
+    def start_episode(self, *, key: PRNGKeyArray | None = None) -> Episode:
         """Start to advise in one episode, decision by decision. Without `key`, the operating system supplies
         randomness."""
-        seed = None if key is None else [int(word) for word in np.asarray(jr.key_data(key)).ravel()]
-        return AssistedEpisode(self, np.random.default_rng(seed))
-
-
-class AssistedEpisode:
-    """One episode under an assisted policy: call `advise` before and `record` after every decision."""
-
-    def __init__(self, policy: AbstractAssisted, generator: np.random.Generator) -> None:
-        self._policy, self._generator = policy, generator
-        self._at: tuple[float, ...] | None = None
-        self.weight = 1.0
-
-    def advise(self, observation: object) -> int:
-        """The action to take, or -1 to leave the decision to the clinician."""
-        self._at = tuple(float(x) for x in _decided(self._policy, self._policy.check(observation)))
-        drawn = self._generator.random() < self._at[1]
-        return int(self._at[0]) if drawn and self.weight < self._policy.max_weight else LEAVE
-
-    def record(self, action: int) -> None:
-        """Record the action that was taken, by advice or by the clinician."""
-        if self._at is None:
-            raise ValueError("`record` was called without `advise`. Call `advise(observation)` before every decision.")
-        advice, _, taken, left = self._at
-        if self.weight < self._policy.max_weight:
-            self.weight *= taken if int(action) == advice else left
-        self._at = None
+        if key is None:
+            return ExportedPolicy(self.to_json()).start_episode()
+        seed = [int(word) for word in np.asarray(jr.key_data(key)).ravel()]
+        return ExportedPolicy(self.to_json()).start_episode(draw=np.random.default_rng(seed).random)
 
 
 def to_json_number(number: float) -> float | str:
@@ -192,8 +264,7 @@ def to_json_number(number: float) -> float | str:
 
 
 @eqx.filter_jit
-def _decided(policy: AbstractAssisted, observations: Array) -> tuple[Array, Array, Array, Array]:
-    """Advice, alpha, and rho if the advice is taken and if it is not."""
-    at = policy.decisions(observations)
-    taken, left = (at.rho(actions, policy.max_ratio) for actions in (at.advice, jnp.full_like(at.advice, LEAVE)))
-    return at.advice, at.alpha(policy.max_ratio), taken, left
+def _decided(policy: AbstractAssisted, observations: Array, previous: Array) -> tuple[Array, Array]:
+    """Advice, and alpha at the start of an episode."""
+    at = policy.decisions(observations, previous)
+    return at.advice, at.alpha(policy.ratio_at(1.0))

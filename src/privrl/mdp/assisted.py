@@ -11,27 +11,31 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray
 
-from privrl.mdp.assistance import AbstractAssisted, Decisions, to_json_number
+from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, Decisions, to_json_number
+from privrl.mdp.exported_policy import ASSISTED_ON_STATES
+from privrl.mdp.observations import STATE
 from privrl.mdp.planning import policy_values
+from privrl.mdp.rules import Rules, rules_array
 from privrl.mdp.types import TabularMDP, TabularPolicy
 
 _CHUNK = 4096  # episodes simulated at once
 
 
 class AssistedPolicy(AbstractAssisted):
-    """Advice for every state, given as often as `max_ratio` and `max_weight` allow.
+    """Advice for every state, given as often as `max_ratio` and `max_weight` allow, unless a rule forbids it.
 
     Arguments:
         advice: one action per state.
         support: b*(s), the probability with which practice takes it; 0 if it is not known accurately enough.
         max_ratio: c >= 1; the advised action is taken at most c times as often as in practice.
-        max_weight: C > 1; an episode whose weight has reached C is left to practice.
+        max_weight: C > 1; the weight of an episode never exceeds C, and at C it is left to practice.
     """
 
     advice: Int[Array, " S"] = eqx.field(converter=jnp.asarray)
     support: Float[Array, " S"] = eqx.field(converter=jnp.asarray)
     max_ratio: float = eqx.field(static=True, converter=float, default=1.5)
     max_weight: float = eqx.field(static=True, converter=float, default=4.0)
+    rules: Rules = eqx.field(static=True, default=Rules())
 
     @classmethod
     def from_practice(
@@ -45,10 +49,16 @@ class AssistedPolicy(AbstractAssisted):
         advice, practice = jnp.asarray(advice), jnp.asarray(practice)
         return cls(advice, practice[jnp.arange(len(advice)), advice], max_ratio, max_weight)
 
-    def advise(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
+    def choose(self, observations: Int[Array, "*n"], previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
         return self.advice[jnp.maximum(self.cells(observations), 0)]
 
-    def cells(self, observations: Int[Array, "*n"]) -> Int[Array, "*n"]:
+    def allows(
+        self, observations: Int[Array, "*n"], actions: Int[Array, "*n"], previous: Int[Array, "*n"] | None
+    ) -> Bool[Array, "*n"]:
+        allowed = self.rules.mask((STATE,), jnp.asarray(observations, float)[..., None], previous)
+        return jnp.take_along_axis(allowed, actions[..., None], axis=-1)[..., 0]
+
+    def cells(self, observations: Int[Array, "*n"], previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
         inside = (observations >= 0) & (observations < self.advice.shape[0])
         return jnp.where(inside, observations, -1)
 
@@ -59,8 +69,21 @@ class AssistedPolicy(AbstractAssisted):
         return jnp.asarray(states, int)
 
     def to_json(self) -> dict[str, object]:
-        tables = {"advice": np.asarray(self.advice).tolist(), "support": np.asarray(self.support).tolist()}
-        return {**tables, "max_ratio": to_json_number(self.max_ratio), "max_weight": to_json_number(self.max_weight)}
+        """The whole policy as JSON; `ExportedPolicy` runs it without JAX."""
+        return {
+            "kind": ASSISTED_ON_STATES,
+            "advice": np.asarray(self.advice).tolist(),
+            "support": np.asarray(self.support).tolist(),
+            "max_ratio": to_json_number(self.max_ratio),
+            "max_weight": to_json_number(self.max_weight),
+            "least_support": LEAST_SUPPORT,
+            **({"num_actions": self.rules.num_actions, "rules": self.rules.to_json()} if self.rules else {}),
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The policy as named arrays, for a saved result."""
+        own = ("advice", "support", "max_ratio", "max_weight")
+        return {name: np.asarray(getattr(self, name)) for name in own} | rules_array(self.rules)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedPolicy":
@@ -68,7 +91,8 @@ class AssistedPolicy(AbstractAssisted):
         tables = (jnp.asarray(content["advice"], int), jnp.asarray(content["support"], float))
         if tables[0].ndim != 1 or tables[1].shape != tables[0].shape:
             raise ValueError("`advice` and `support` must be lists with one entry for each state.")
-        return cls(*tables, content["max_ratio"], content["max_weight"])
+        rules = Rules.from_json(content.get("rules", ()), content.get("num_actions", 0))
+        return cls(*tables, content["max_ratio"], content["max_weight"], rules)
 
     @property
     def supported(self) -> Bool[Array, " S"]:
@@ -77,8 +101,8 @@ class AssistedPolicy(AbstractAssisted):
 
     @property
     def alpha(self) -> Float[Array, " S"]:
-        """The probability with which advice is given in each state while the weight of the episode is below C."""
-        return Decisions(self.advice, self.support).alpha(self.max_ratio)
+        """The probability with which advice is given in each state at the start of an episode."""
+        return Decisions(self.advice, self.support).alpha(self.ratio_at(1.0))
 
 
 class SimulatedGain(NamedTuple):
@@ -104,7 +128,7 @@ def simulate_gain(
 ) -> SimulatedGain:
     """Simulate the gain of an assisted policy over the exact value of practice, in a known world.
 
-    By the performance difference lemma J(pi) - J(b) = E_pi sum_h alpha(s_h) 1{w_h < C} (Q^b_h(s_h, a*) - V^b_h(s_h)).
+    By the performance difference lemma J(pi) - J(b) = E_pi sum_h alpha(s_h, w_h) (Q^b_h(s_h, a*) - V^b_h(s_h)).
     The estimate is the mean of that sum along simulated episodes; its variance is a small fraction of that of a return.
     """
     everywhere = TabularPolicy(jnp.broadcast_to(practice, (mdp.horizon, *practice.shape)))
@@ -151,18 +175,18 @@ def _pick(cumulative: Float[Array, "rows K"], row: Int[Array, " n"], u: Float[Ar
 
 @eqx.filter_jit
 def _added(world: _World, policy: AssistedPolicy, key: PRNGKeyArray) -> Float[Array, " n"]:
-    """One chunk of episodes: the sum of alpha times the advantage of the advice over practice, while advice is
-    given."""
+    """One chunk of episodes: the sum of alpha times the advantage of the advice over practice."""
     G, S, A, _ = world.moving.shape
-    H, alpha, moving = world.advantage.shape[0], policy.alpha, world.moving.reshape(-1, S)
+    H, moving = world.advantage.shape[0], world.moving.reshape(-1, S)
 
     def step(carry: tuple[Array, Array, Array], x: tuple[Array, Array, Array]) -> tuple[tuple, None]:
         s, w, total = carry
         stage, advantage, u = x
-        on = w < policy.max_weight
-        total = total + jnp.where(on, alpha[s] * advantage[s], 0.0)
-        a = jnp.where(on & (u[0] < alpha[s]), policy.advice[s], _pick(world.acting, s, u[1]))
-        w = jnp.where(on, w * policy.rho(s, a), w)
+        at, ratio = policy.decisions(s), policy.ratio_at(w)
+        alpha = at.alpha(ratio)
+        total = total + alpha * advantage[s]
+        a = jnp.where(u[0] < alpha, at.advice, _pick(world.acting, s, u[1]))
+        w = jnp.minimum(w * at.rho(a, ratio), policy.bound)
         return (_pick(moving, (stage * S + s) * A + a, u[2]), w, total), None
 
     first, later = jr.split(key)

@@ -12,13 +12,14 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, to_json_number
+from privrl.mdp.exported_policy import ASSISTED
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
+from privrl.mdp.rules import RULES, Rules
 from privrl.mdp.value_features import MeasuredValueFeature
 
-_KIND = "privrl assisted policy on measurements, 1"
 PROBABILITY_EDGES = (0.1, 0.16, 0.24, 0.34, 0.48, 0.65)
 VALUE_EDGES = (-0.4, 0.4)
 NUM_CELLS = (len(PROBABILITY_EDGES) + 1) * (len(VALUE_EDGES) + 1)
@@ -54,11 +55,20 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         """f, how well people fare under practice."""
         return MeasuredValueFeature(self.advice.features, self.values)
 
-    def advise(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
-        return self.advice.choose(observations)
+    @property
+    def rules(self) -> Rules:
+        return self.advice.rules
 
-    def cells(self, observations: Float[Array, "*n D"]) -> Int[Array, "*n"]:
-        taken = self.advise(observations)[..., None]
+    def choose(self, observations: Float[Array, "*n D"], previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
+        return self.advice.choose(observations, previous)
+
+    def allows(
+        self, observations: Float[Array, "*n D"], actions: Int[Array, "*n"], previous: Int[Array, "*n"] | None
+    ) -> Bool[Array, "*n"]:
+        return jnp.ones(actions.shape, bool)  # the advice is chosen among the allowed actions
+
+    def cells(self, observations: Float[Array, "*n D"], previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
+        taken = self.choose(observations, previous)[..., None]
         P = jnp.take_along_axis(self.advice.practice_probabilities(observations), taken, axis=-1)[..., 0]
         row = jnp.searchsorted(jnp.asarray(PROBABILITY_EDGES), P, side="right")
         column = jnp.searchsorted(jnp.asarray(VALUE_EDGES), self.value_feature.of(observations), side="right")
@@ -82,13 +92,13 @@ class AssistedMeasuredPolicy(AbstractAssisted):
             "value_edges": list(VALUE_EDGES),
             "least_support": LEAST_SUPPORT,
         }
-        return {**self.advice.to_json(), "kind": _KIND, "assistance": assistance}
+        return {**self.advice.to_json(), "kind": ASSISTED, "assistance": assistance}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedMeasuredPolicy":
         """Read the output of `to_json`, exactly, because JSON keeps every digit."""
-        if content.get("kind") != _KIND:
-            raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {_KIND!r}.")
+        if content.get("kind") != ASSISTED:
+            raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {ASSISTED!r}.")
         kept = content["assistance"]
         values, support = (jnp.asarray(kept[name], float) for name in ("values", "support"))
         return cls(MeasuredPolicy.from_content(content), values, support, kept["max_ratio"], kept["max_weight"])
@@ -101,6 +111,6 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AssistedMeasuredPolicy":
         """Read the output of `arrays`."""
-        advice = MeasuredPolicy.from_arrays({name: arrays[name] for name in ARRAY_NAMES})
+        advice = MeasuredPolicy.from_arrays({name: arrays[name] for name in arrays if name in {*ARRAY_NAMES, RULES}})
         values, support, max_ratio, max_weight = (arrays[name] for name in _OWN)
         return cls(advice, jnp.asarray(values), jnp.asarray(support), max_ratio.item(), max_weight.item())

@@ -7,7 +7,7 @@ quadratic features of `mdp/quadratic_features.py`. A missing measurement is NaN,
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -17,8 +17,11 @@ from jaxtyping import Array, ArrayLike, Float, Int
 
 from privrl.contracts.policy import AbstractPolicy
 from privrl.mdp.anchored import probabilities, scores
+from privrl.mdp.exported_policy import ON_MEASUREMENTS, Advice, ExportedPolicy
 from privrl.mdp.measurements import Category, Feature, Measurement
+from privrl.mdp.observations import read_rows
 from privrl.mdp.quadratic_features import QuadraticFeatures, category_columns, numeric_columns
+from privrl.mdp.rules import NO_ACTION, Rules, rules_array, rules_from_arrays
 
 _KINDS: dict[str, type] = {"feature": Feature, "category": Category}
 
@@ -33,7 +36,8 @@ class MeasuredPolicy(AbstractPolicy):
         advantages: theta.
         practice: B, so that P(a|x) = phi^T B.
         anchor: kappa.
-        support: the smallest probability of an action in practice, relative to its most frequent action.
+        support: the smallest probability of an action in practice, relative to its most frequent allowed action.
+        rules: public rules; the policy chooses among the allowed actions.
     """
 
     columns: tuple[Measurement, ...] = eqx.field(static=True)
@@ -44,6 +48,7 @@ class MeasuredPolicy(AbstractPolicy):
     practice: Float[Array, "d A"]
     anchor: Float[Array, ""]
     support: Float[Array, ""]
+    rules: Rules = eqx.field(static=True, default=Rules())
 
     @property
     def features(self) -> QuadraticFeatures:
@@ -53,39 +58,51 @@ class MeasuredPolicy(AbstractPolicy):
     def num_actions(self) -> int:
         return self.advantages.shape[0]
 
-    def scores(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
-        """The scores by which actions are chosen; minus infinity without support."""
-        return _scores(self, jnp.asarray(observation, float))
+    def scores(
+        self, observation: Float[ArrayLike, "*batch D"], previous: Int[ArrayLike, "*batch"] | None = None
+    ) -> Float[Array, "*batch A"]:
+        """The scores by which actions are chosen; minus infinity without support, and if a rule forbids the action.
+
+        `previous` are the previous actions, -1 at the first decision of an episode. Without them, rules that depend on
+        the previous action are left out.
+        """
+        return _scores(self, jnp.asarray(observation, float), None if previous is None else jnp.asarray(previous))
 
     def practice_probabilities(self, observation: Float[ArrayLike, "*batch D"]) -> Float[Array, "*batch A"]:
         """P(a|x), the estimated probability of each action in practice, from the releases; adds up to 1."""
         return _practised(self, jnp.asarray(observation, float))
 
-    def choose(self, observation: Float[ArrayLike, "*batch D"]) -> Int[Array, "*batch"]:
-        """The actions at these observations; works inside compiled code."""
-        return self.scores(observation).argmax(axis=-1)
+    def choose(
+        self, observation: Float[ArrayLike, "*batch D"], previous: Int[ArrayLike, "*batch"] | None = None
+    ) -> Int[Array, "*batch"]:
+        """The actions at these observations, `previous` as in `scores`; works inside compiled code."""
+        return self.scores(observation, previous).argmax(axis=-1)
 
     def __call__(self, observation: Float[ArrayLike, " D"] | Mapping[str, object]) -> int:
-        """The action for one observation, in the form that `rows` takes."""
+        """The action for one observation, in the form that `rows` takes, at the first decision of an episode."""
         row = self.rows(observation)
         if row.ndim != 1:
             raise ValueError(f"`observation` has shape {row.shape}; give one row, or use `choose` for several.")
-        return int(np.asarray(self.scores(row)).argmax())
+        return int(np.asarray(self.scores(row, np.array(NO_ACTION))).argmax())
 
     def rows(self, observation: object) -> Float[np.ndarray, "*batch D"]:
         """Convert observations from outside: numbers in the order of `columns`, or a mapping of names to values.
 
-        In a mapping, a category is given by its text, and an entry that is left out or `None` is missing.
+        In a mapping, a category is given by its text, and an entry that is left out or `None` is missing. Unknown names
+        and categories, and text in place of numbers, are errors.
         """
-        if isinstance(observation, Mapping):
-            observation = np.array([_entry(column, observation.get(column.name)) for column in self.columns])
-        row = np.asarray(observation, float)
-        if row.shape[-1:] != (len(self.columns),):
-            raise ValueError(
-                f"`observation` has shape {row.shape}; it must hold {len(self.columns)} numbers: "
-                f"{', '.join(column.name for column in self.columns)}."
-            )
-        return row
+        return read_rows(self.columns, observation)
+
+    def advise(
+        self, observation: Mapping[str, object] | Sequence[float] | np.ndarray, *, previous: int | None = None
+    ) -> Advice:
+        """The action for one observation, and what is unusual about it: values that are missing or out of bounds.
+
+        Arguments:
+            observation: in the form that `rows` takes, one row.
+            previous: the action that was taken at the last decision of the episode; only rules use it.
+        """
+        return ExportedPolicy(self.to_json()).advise(observation, previous=previous)
 
     def to_json(self) -> dict[str, object]:
         """The whole policy as JSON, with the features listed; `ExportedPolicy` runs it without JAX."""
@@ -99,13 +116,15 @@ class MeasuredPolicy(AbstractPolicy):
             "categories": [column.name for _, column in category_columns(self.columns)],
         }
         all_products = {"all_products": self.products is None}
-        return {"kind": _KIND, "columns": _written(self.columns), "terms": terms, **all_products, **arrays}
+        rules = {"rules": self.rules.to_json()} if self.rules else {}
+        written = {"columns": _written(self.columns), "terms": terms, **all_products, **arrays, **rules}
+        return {"kind": ON_MEASUREMENTS, **written}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
         """Read the output of `to_json`, exactly, because JSON keeps every digit."""
-        if content.get("kind") != _KIND:
-            raise ValueError(f"This is not the JSON of a policy on measurements: `kind` is not {_KIND!r}.")
+        if content.get("kind") != ON_MEASUREMENTS:
+            raise ValueError(f"This is not the JSON of a policy on measurements: `kind` is not {ON_MEASUREMENTS!r}.")
         return cls.from_content(content)
 
     @classmethod
@@ -113,24 +132,33 @@ class MeasuredPolicy(AbstractPolicy):
         """Read the policy from the JSON of any kind that contains one."""
         products = tuple((left, right) for left, right in content["terms"]["products"])
         arrays = {name: jnp.asarray(content[name], float) for name in _ARRAYS}
-        return cls(_read(content["columns"]), None if content["all_products"] else products, **arrays)
+        rules = Rules.from_json(content.get("rules", ()), len(content["advantages"]))
+        return cls(_read(content["columns"]), None if content["all_products"] else products, **arrays, rules=rules)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result; columns and products as the bytes of their JSON."""
         declared = json.dumps([_written(self.columns), self.products]).encode()
-        return {"declared": np.frombuffer(declared, np.uint8)} | {n: np.asarray(getattr(self, n)) for n in _ARRAYS}
+        own = {"declared": np.frombuffer(declared, np.uint8)} | {n: np.asarray(getattr(self, n)) for n in _ARRAYS}
+        return own | rules_array(self.rules)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "MeasuredPolicy":
         """Read the output of `arrays`."""
         columns, products = json.loads(np.asarray(arrays["declared"], np.uint8).tobytes())
         pairs = None if products is None else tuple((left, right) for left, right in products)
-        return cls(_read(columns), pairs, **{name: jnp.asarray(arrays[name]) for name in _ARRAYS})
+        read: dict[str, Any] = {name: jnp.asarray(arrays[name]) for name in _ARRAYS}
+        return cls(_read(columns), pairs, **read, rules=rules_from_arrays(arrays))
 
 
 @eqx.filter_jit
-def _scores(policy: MeasuredPolicy, rows: Float[Array, "*batch D"]) -> Float[Array, "*batch A"]:
-    return scores(policy.advantages, policy.practice, policy.anchor, policy.support, policy.features(rows))
+def _scores(
+    policy: MeasuredPolicy, rows: Float[Array, "*batch D"], previous: Int[Array, "*batch"] | None
+) -> Float[Array, "*batch A"]:
+    allowed = None
+    if policy.rules:
+        allowed = policy.rules.mask([column.name for column in policy.columns], rows, previous)
+    settings = (policy.advantages, policy.practice, policy.anchor, policy.support)
+    return scores(*settings, policy.features(rows), allowed)
 
 
 @eqx.filter_jit
@@ -139,7 +167,6 @@ def _practised(policy: MeasuredPolicy, rows: Float[Array, "*batch D"]) -> Float[
     return P / P.sum(axis=-1, keepdims=True)
 
 
-_KIND = "privrl policy on measurements, 1"
 _ARRAYS = ("centre", "half_width", "advantages", "practice", "anchor", "support")
 ARRAY_NAMES = frozenset({"declared", *_ARRAYS})
 """The names of the arrays of a saved policy."""
@@ -157,12 +184,3 @@ def _read(columns: list[dict[str, Any]]) -> tuple[Measurement, ...]:
         settings = {name: value for name, value in column.items() if name != "kind"}
         made.append(_KINDS[column["kind"]](**settings))
     return tuple(made)
-
-
-def _entry(column: Measurement, value: Any) -> float:
-    if value is None:
-        return float("nan")
-    if isinstance(column, Feature):
-        return float(value)
-    text = str(value)
-    return float(column.values.index(text)) if text in column.values else float("nan")

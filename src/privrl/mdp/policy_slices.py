@@ -95,7 +95,7 @@ def reference(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
 def importance(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
     """The importance of each column, see the module."""
     rng = np.random.default_rng(0)
-    rows, again = _drawn(policy, rng), _drawn(policy, rng)
+    rows, again = draw_rows(policy, rng), draw_rows(policy, rng)
     advised, _ = choices(policy, rows)
     found = np.empty(len(policy.columns))
     for place in range(len(policy.columns)):
@@ -105,7 +105,8 @@ def importance(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
     return found
 
 
-def _drawn(policy: MeasuredPolicy, rng: np.random.Generator) -> Float[np.ndarray, "N D"]:
+def draw_rows(policy: MeasuredPolicy, rng: np.random.Generator) -> Float[np.ndarray, "N D"]:
+    """Rows drawn at random as the module describes."""
     rows = np.empty((_DRAWS, len(policy.columns)))
     position = {place: j for j, (place, _) in enumerate(numeric_columns(policy.columns))}
     for place, column in enumerate(policy.columns):

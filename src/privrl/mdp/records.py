@@ -59,6 +59,11 @@ def padded_columns(
     given = [h for h, value in enumerate(next_states) if value is not left_out]
     _check_whole("next_state", [next_states[h] for h in given], given)
     for h in given:
+        if h + 1 < length and next_states[h] not in (-1, after[h]):
+            raise ValueError(
+                f"`next_state` of step {h} contradicts `state` of step {h + 1}. Leave `next_state` out, except in the "
+                "last step."
+            )
         after[h] = next_states[h]
     zeros = [0] * (horizon - length)
     return Columns([*states, *zeros], [*actions, *zeros], [*rewards, *zeros], after + [-1] * len(zeros), length)

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, Int, Real
+from jaxtyping import Array, Float, Float32, Int, Real
 
 from privrl.mdp.multinomial import AnyKey, multinomial
 from privrl.mdp.planning import Stage, scan_stages
@@ -52,7 +52,13 @@ def action_draw(key: AnyKey, horizon: int, step: int) -> Float[Array, ""]:
 
 
 def cumulative_table(policy: TabularPolicy) -> Float[np.ndarray, "H S A"]:
-    """The distribution function of each (step, state), on the host; 0 for actions of probability 0."""
+    """The distribution function of each (step, state), on the host; 0 for actions of probability 0.
+
+    Raises:
+        ValueError: the policy has rules that need the previous action, which a table does not know.
+    """
+    if policy.rules.need_previous:
+        raise ValueError("The rules of this policy need the previous action. Use `ExportedPolicy(policy.to_json())`.")
     probabilities = np.asarray(policy.probabilities)
     return np.where(probabilities > 0, np.cumsum(probabilities, axis=-1), 0.0)
 
@@ -219,3 +225,8 @@ def sample_episodes(
             alive, s = alive[on], nxt[on]
     table = [jax.device_put(x) for x in (states, actions, rewards, after, length)]
     return Trajectory(*table)
+
+
+def simulate_normals(seed: int, shape: tuple[int, ...]) -> Float32[np.ndarray, "..."]:
+    """Standard normal numbers from a public seed, on the host: the same in every process. Never use them for noise."""
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)

@@ -9,8 +9,10 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from privrl.contracts.policy import AbstractPolicy
+from privrl.mdp.exported_policy import ON_STATES, Advice, ExportedPolicy
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.records import Columns, columns_of_steps
+from privrl.mdp.rules import Rules, rules_array
 
 _KINDS = (int, int, float, int, int)  # of the parts of a trajectory of numbered states
 
@@ -26,7 +28,8 @@ class Trajectory(eqx.Module):
     `states`, `actions` and `next_states` are integers `[*batch, H]` in finite worlds and vectors `[*batch, H, n]` in
     continuous ones. Steps from `length` on are padding and never count. A `next_states` entry of -1 means that the next
     state was not recorded. In a vector of measurements (`mdp/measurements.py`) NaN is a missing value. A next state
-    whose entries are all `NOT_RECORDED` is unknown; one whose entries are all `ENDED` does not exist.
+    whose entries are all `NOT_RECORDED` is unknown; one whose entries are all `ENDED` does not exist. `propensities`
+    are the logged probabilities with which a program took the recorded actions; `None` if there are none.
     """
 
     states: Array | np.ndarray
@@ -34,6 +37,7 @@ class Trajectory(eqx.Module):
     rewards: Float[Array | np.ndarray, "*batch H"]
     next_states: Array | np.ndarray
     length: Int[Array | np.ndarray, "*batch"]
+    propensities: Float[Array | np.ndarray, "*batch H"] | None = None
 
     @classmethod
     def empty(cls, horizon: int, dim: int | None = None) -> "Trajectory":
@@ -123,9 +127,14 @@ class TabularMDP(eqx.Module):
 
 class TabularPolicy(AbstractPolicy):
     """Action probabilities `[H, S, A]`; ties of a planner are shared evenly, so comparisons do not depend on
-    indices."""
+    indices.
+
+    `rules` are public rules. Those that do not depend on the previous action have probability 0 on what they forbid;
+    a decision that the others forbid is left to the clinician (`advise`).
+    """
 
     probabilities: Float[Array, "H S A"]
+    rules: Rules = eqx.field(static=True, default=Rules())
 
     @classmethod
     @eqx.filter_jit
@@ -144,10 +153,46 @@ class TabularPolicy(AbstractPolicy):
         """The most probable action (the first in a tie)."""
         return int(np.argmax(np.asarray(self.probabilities[step, state])))
 
+    def advise(self, state: int, step: int = 0, *, previous: int | None = None) -> Advice:
+        """The most probable action in a state.
+
+        Arguments:
+            state: the number of the state.
+            step: the number of earlier decisions of the episode.
+            previous: the action that was taken at the last decision; only rules use it.
+        """
+        return ExportedPolicy(self.to_json()).advise(state, step=step, previous=previous)
+
+    def to_json(self) -> dict[str, object]:
+        """The whole policy as JSON; `ExportedPolicy` runs it without JAX.
+
+        `steps` has an action for each state, or pairs of an action and its probability if there are several; one row
+        if all steps are the same, otherwise one for each step.
+        """
+        p = np.asarray(self.probabilities)
+        stages = p[:1] if (p == p[:1]).all() else p
+        return {
+            "kind": ON_STATES,
+            "num_actions": p.shape[2],
+            "horizon": p.shape[0],
+            "steps": [[_chances(chances) for chances in stage.tolist()] for stage in stages],
+            **({"rules": self.rules.to_json()} if self.rules else {}),
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The policy as named arrays, for a saved result."""
+        return {"probabilities": np.asarray(self.probabilities)} | rules_array(self.rules)
+
     @classmethod
     def uniform(cls, horizon: int, num_states: int, num_actions: int) -> "TabularPolicy":
         """All actions with equal probability."""
         return cls(jnp.full((horizon, num_states, num_actions), 1.0 / num_actions))
+
+
+def _chances(probabilities: list[float]) -> int | list[list[float]]:
+    """The action that is certain, or pairs of actions and probabilities."""
+    found: list[list[float]] = [[action, chance] for action, chance in enumerate(probabilities) if chance > 0.0]
+    return int(found[0][0]) if len(found) == 1 and found[0][1] == 1.0 else found
 
 
 class RecordForm:

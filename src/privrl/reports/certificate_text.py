@@ -135,6 +135,7 @@ _COMPARISON = {
     "practice": "the mean return under current practice",
     "practice-table": "how often current practice takes the advised action in each state",
     "unsupported": "the share of decisions with too little data to advise",
+    "changed": "the share of decisions that the policy changes",
     "residuals": "whether current practice depends on the recorded state only",
     "balance": "whether the probabilities used for current practice describe how these people were treated",
     "gain": "what the policy with limited advice adds",

@@ -1,16 +1,20 @@
 """Names for states and actions, so that a page can show doses instead of numbers; and the noun for a privacy unit."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names of states and actions, by number. A state or action without a name is shown as its number."""
+    """The names of states and actions, by number. A state or action without a name is shown as its number.
+
+    `doses` is how many intervals the dose of each drug has, if actions are doses, which have an order.
+    """
 
     states: Sequence[str] = ()
     actions: Sequence[str] = ()
+    doses: Sequence[int] = ()
 
     def name_state(self, number: int, prefix: str = "") -> str:
         """Return the name of a state, or `prefix` and its number."""
@@ -24,6 +28,10 @@ class Names:
         """Return the number and the name of an action, or for example "action 3"."""
         return f"{number}: {self.actions[number]}" if 0 <= number < len(self.actions) else f"action {number}"
 
+    def with_doses(self, doses: Sequence[int]) -> "Names":
+        """Return these names for actions that are doses: how many intervals each drug has."""
+        return replace(self, doses=tuple(doses))
+
     def to_json(self) -> dict[str, list[str]]:
         """Return the names that were given, for `report.json`."""
         found = {"states": list(self.states), "actions": list(self.actions)}
@@ -34,6 +42,7 @@ class Names:
         return Names(
             self.states or tuple(map(str, known.get("states", ()))),
             self.actions or tuple(map(str, known.get("actions", ()))),
+            self.doses,
         )
 
 

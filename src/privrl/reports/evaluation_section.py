@@ -7,7 +7,9 @@ import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup
 
-from privrl.evaluation.estimates import Evaluation, Interval
+from privrl.evaluation.comparing import WHO_DECIDED
+from privrl.evaluation.decision import Decision
+from privrl.evaluation.estimates import Evaluation, Interval, is_balanced
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.plots.charts import draw_intervals, draw_ratios
 from privrl.reports.display_names import to_noun
@@ -15,6 +17,7 @@ from privrl.reports.rendering import HtmlTable, embed_plot, render
 from privrl.studies.offline.situations import Situations
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 
+_CLEAR = 0.1  # the largest half width of an interval that shows whether weights are balanced
 _POINTS = 40  # of each line of the chart
 _GIVEN, _CHANGED = "advice is given", "the decision changes"
 
@@ -26,23 +29,26 @@ class Shares(NamedTuple):
     changed: float
 
 
-def render_verdict(evaluation: Evaluation | None, withheld: bool = False) -> Markup:
-    """Show the verdict in one line, and why a policy that is present gives no advice.
+def render_verdict(evaluation: Evaluation | None, decision: Decision | None) -> Markup:
+    """Show what was decided, with its reasons, and the verdict in one line.
 
     Arguments:
         evaluation: the comparison, or `None` if there was none.
-        withheld: whether the page is about a result without a policy.
+        decision: what was decided, computed from what was saved.
     """
-    return render("verdict.html", evaluation=evaluation, withheld=withheld)
+    return render("verdict.html", evaluation=evaluation, decision=decision)
 
 
-def render_evaluation(evaluation: Evaluation, unit: str, situations: Situations | None = None) -> Markup:
+def render_evaluation(
+    evaluation: Evaluation, unit: str, situations: Situations | None = None, *, advice: bool = True
+) -> Markup:
     """Show the comparison with current practice. Everything shown follows from releases.
 
     Arguments:
         evaluation: the comparison.
         unit: the unit of the policy's certificate; an evaluation with its own certificate uses the unit of that.
         situations: what releases show about states, if anything.
+        advice: whether the policy was released, so that the chart of other limits is shown.
     """
     own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else None
     gains = _collect_gains(evaluation)
@@ -65,13 +71,33 @@ def render_evaluation(evaluation: Evaluation, unit: str, situations: Situations 
         "evaluation.html",
         evaluation=evaluation,
         unit=to_noun(unit if own is None else own.unit),
-        balance=_judge_balance(evaluation.balance),
+        balance=_judge_balance(evaluation),
         plot=plot,
         table=table,
-        ratios=render_ratios(evaluation, None if situations is None else situations.seen),
-        unsupported=min(max(evaluation.unsupported.value, 0.0), 1.0),
+        ratios=render_ratios(evaluation, None if situations is None else situations.seen) if advice else "",
         overturned="never" if odds is None else "impossible" if math.isinf(odds) else f"{odds:.2f}",
         own=own,
+        pairs=_table_of_pairs(evaluation),
+        who=WHO_DECIDED[evaluation.assumption],
+    )
+
+
+def _table_of_pairs(evaluation: Evaluation) -> HtmlTable | None:
+    """The gain with each pair of limits that was compared; nothing if there was one."""
+    if len(evaluation.pairs) < 2:
+        return None
+    limits = (evaluation.policy.max_ratio, evaluation.policy.max_weight)
+    rows = [
+        (f"{one.max_ratio:g} / {one.max_weight:g}", f"{one.gain.value:+.3f}", f"{one.gain.lower:+.3f}")
+        for one in evaluation.pairs
+    ]
+    best = [i for i, one in enumerate(evaluation.pairs) if (one.max_ratio, one.max_weight) == limits]
+    return HtmlTable(
+        ("factor / weight", "gain", "lower bound"),
+        rows,
+        "Limits that were compared; their lower bounds hold together at 95%",
+        numbers=(1, 2),
+        marked=dict.fromkeys(best, "chosen"),
     )
 
 
@@ -86,11 +112,13 @@ def _collect_gains(evaluation: Evaluation) -> list[tuple[str, Interval, bool]]:
     return [(name, interval, certified) for name, interval, certified in named if interval is not None]
 
 
-def _judge_balance(balance: Interval | None) -> Literal["unknown", "right", "wrong"]:
-    """The mean weight is 1 if the probabilities of current practice are right."""
-    if balance is None:
+def _judge_balance(evaluation: Evaluation) -> Literal["unknown", "right", "unclear", "wrong"]:
+    """The mean weight is 1 if the probabilities of current practice are right; a wide interval does not show it."""
+    if evaluation.balance is None:
         return "unknown"
-    return "right" if balance.low <= 1.0 <= balance.high else "wrong"
+    if not is_balanced(evaluation.balance, public=evaluation.public, assumption=evaluation.assumption):
+        return "wrong"
+    return "right" if evaluation.balance.half <= _CLEAR else "unclear"
 
 
 def compute_shares(policy: AssistedPolicy, ratio: float, seen: Float[np.ndarray, " S"]) -> Shares:

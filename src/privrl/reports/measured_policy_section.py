@@ -33,7 +33,8 @@ def render_measured_policy(policy: MeasuredPolicy, names: Names) -> Markup:
         support=float(policy.support),
         map=_render_map(policy, measured[0], measured[1], names) if len(measured) > 1 else "",
         strips=embed_plot(
-            draw_strips(slices, names.number_action), "The advised action along each measurement, and current practice"
+            draw_strips(slices, names.number_action, names.doses),
+            "The advised action along each measurement, and current practice",
         ),
         has_categories=any(isinstance(one.column, Category) for one in slices),
         has_missing=_may_be_missing(slices),
@@ -50,8 +51,10 @@ def _render_map(policy: MeasuredPolicy, x: int, y: int, names: Names) -> Markup:
         "policy_map.html",
         x=found.x.column.name,
         y=found.y.column.name,
-        advised=embed_plot(draw_map(found, "advised", names.number_action), f"{described}, as advised"),
-        practised=embed_plot(draw_map(found, "practised", names.number_action), f"{described}, in current practice"),
+        advised=embed_plot(draw_map(found, "advised", names.number_action, names.doses), f"{described}, as advised"),
+        practised=embed_plot(
+            draw_map(found, "practised", names.number_action, names.doses), f"{described}, in current practice"
+        ),
         categories=[column.name for column in policy.columns if isinstance(column, Category)],
         has_missing=_may_be_missing((found.x, found.y)),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from markupsafe import Markup, escape
 
-from privrl.plots.style import to_svg
+from privrl.plots.style import to_file, to_svg
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -110,6 +110,12 @@ def plural(count: int, noun: str) -> str:
 def embed_plot(figure: "Figure", description: str) -> Markup:
     """Return a plot for use in a template."""
     return Markup(to_svg(figure, description))
+
+
+def embed_plot_as_image(figure: "Figure", description: str) -> Markup:
+    """Return a plot as an image, for pages whose policy forbids the styles inside a drawing."""
+    source = f"data:{_PICTURES['.svg']};base64,{base64.b64encode(to_file(figure, 'svg')).decode()}"
+    return Markup('<img alt="{}" src="{}">').format(description, source)
 
 
 def embed_picture(path: Path, description: str) -> Markup:

@@ -4,15 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from markupsafe import Markup
+
+from privrl.evaluation.decision import Decision
 from privrl.evaluation.estimates import Evaluation
 from privrl.privacy.accounting.certificate import Certificate
-from privrl.reports.certificate_facts import find_classes, is_private
+from privrl.privacy.shared_budget import EarlierStudy
+from privrl.reports.certificate_facts import find_classes, find_terminal_states, is_private
 from privrl.reports.certificate_section import CertificateParts
+from privrl.reports.change_section import render_changes
 from privrl.reports.display_names import Names, to_noun
 from privrl.reports.evaluation_section import render_evaluation, render_verdict
+from privrl.reports.officer_section import render_officer
 from privrl.reports.policy_section import render_policy
 from privrl.reports.rendering import render_page
 from privrl.reports.situations_section import read_situations, render_advice
+from privrl.studies.offline.situations import Situations
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 from privrl.studies.results.result import Result
 
@@ -22,7 +29,15 @@ _NEIGHBOURS = {
 }
 
 
-def render_result(result: Result, folder: str | Path, problems: Sequence[str] = (), names: Names | None = None) -> str:
+def render_result(
+    result: Result,
+    folder: str | Path,
+    problems: Sequence[str] = (),
+    names: Names | None = None,
+    *,
+    show_withheld: bool = False,
+    earlier: Sequence[EarlierStudy] | None = None,
+) -> str:
     """Render the page of a saved result.
 
     Arguments:
@@ -30,10 +45,15 @@ def render_result(result: Result, folder: str | Path, problems: Sequence[str] = 
         folder: where the result is; the page shows only the name of the folder.
         problems: what is wrong with the certificate, as `privrl certify` found; shown first.
         names: the names of states and actions.
+        show_withheld: show advice that was withheld, marked as not to be used.
+        earlier: the studies of the same people that share a budget with this one, if known.
     """
     saved, signed = result, result.certificate
     known = result.report.get("names")
     names = (names or Names()).fill_from(known if isinstance(known, Mapping) else {})
+    names = names.with_doses(_count_doses(result.report.get("table")))
+    decision = saved.decision
+    withheld = decision is not None and decision.outcome == "withheld"
     certificate = replace(signed, unit=to_noun(signed.unit))
     result = replace(result, certificate=certificate)
     situations = read_situations(result)
@@ -43,7 +63,7 @@ def render_result(result: Result, folder: str | Path, problems: Sequence[str] = 
         "result.html",
         title="A private policy: what it does and what it reveals" if private else "A policy learned without privacy",
         problems=problems,
-        verdict=render_verdict(evaluation, result.policy is None) if _has_practice(certificate) else "",
+        verdict="" if decision is None else render_verdict(evaluation, decision),
         learner=_name_learner(certificate),
         recipe=result.report.get("recipe"),
         users=users if isinstance(users, int) else None,
@@ -52,17 +72,45 @@ def render_result(result: Result, folder: str | Path, problems: Sequence[str] = 
         signed=str(signed),
         parts=CertificateParts.from_certificate(certificate),
         citation="" if problems else _cite(saved),
-        evaluation=render_evaluation(evaluation, signed.unit, situations) if evaluation else "",
-        policy=render_policy(result.policy, names),
-        advice=render_advice(result, situations, names),
+        evaluation=render_evaluation(evaluation, signed.unit, situations, advice=not withheld) if evaluation else "",
+        changes=_render_changes(result, decision, situations, names),
+        decision=decision,
+        withheld=withheld,
+        show_withheld=show_withheld,
+        policy=render_policy(_shown(result, withheld=withheld), names) if not withheld or show_withheld else "",
+        advice=render_advice(result, situations, names, withheld=withheld) if not withheld or show_withheld else "",
+        officer=render_officer(saved, earlier),
         enforced=[str(rule) for rule in result.report.get("rules", ())],
         folder=Path(folder).resolve().name,
     )
 
 
-def _has_practice(certificate: Certificate) -> bool:
-    """Whether the records were made under current practice: they are a table, not a secret function."""
-    return certificate.notion in ("central", "none") and certificate.relation == "record"
+def _shown(result: Result, *, withheld: bool) -> object:
+    """The policy that a page describes: the saved one or, if it was withheld, the one that was evaluated."""
+    evaluation = result.evaluation
+    if not withheld or evaluation is None or not evaluation.policy.support.size:
+        return result.policy
+    return evaluation.policy
+
+
+def _render_changes(
+    result: Result, decision: Decision | None, situations: Situations | None, names: Names
+) -> Markup | str:
+    evaluation = result.evaluation
+    if evaluation is None or decision is None or not evaluation.policy.support.size:
+        return ""
+    own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else result.certificate
+    certificate = replace(own, unit=to_noun(own.unit))
+    terminal = find_terminal_states(result.certificate)
+    return render_changes(evaluation, decision, certificate, situations, names, terminal)
+
+
+def _count_doses(table: object) -> tuple[int, ...]:
+    """How many intervals the dose of each drug has, as the schema of the table declares it; empty without doses."""
+    edges = table.get("action_edges") if isinstance(table, Mapping) else None
+    if not isinstance(edges, list) or not all(isinstance(one, str) for one in edges):
+        return ()
+    return tuple(len(one.split(",")) for one in edges)
 
 
 def _name_learner(certificate: Certificate) -> str:

@@ -32,9 +32,15 @@ def read_situations(result: Result) -> Situations | None:
     return found if found is not None and states <= {found.num_states} else None
 
 
-def render_advice(result: Result, situations: Situations | None, names: Names) -> Markup:
-    """Show the table of situations of a result; nothing if its policy has no numbered states."""
+def render_advice(result: Result, situations: Situations | None, names: Names, *, withheld: bool = False) -> Markup:
+    """Show the table of situations of a result; nothing if its policy has no numbered states.
+
+    If the policy was withheld, the table is about the one that was evaluated.
+    """
     ends = find_terminal_states(result.certificate)
+    policy = None if result.evaluation is None else result.evaluation.policy
+    if withheld and isinstance(policy, AssistedPolicy) and policy.support.size:
+        return render_situations(np.asarray(policy.advice), situations, policy, names, ends)
     if isinstance(result.policy, AssistedPolicy):
         return render_situations(np.asarray(result.policy.advice), situations, result.policy, names, ends)
     if isinstance(result.policy, TabularPolicy) and situations is not None:

@@ -74,20 +74,23 @@ def write_schema(path: Path) -> None:
 def list_commands(epsilon: float, delta: float, evaluate: float | None) -> list[list[str]]:
     """Return the commands that a user would type in the folder of the export.
 
+    The patients are invented, so a budget is spent on fewer of them than a release needs (`--spend-anyway`), and the
+    page shows the advice even if it is withheld (`--show-withheld`).
+
     Arguments:
         epsilon, delta: the budget.
         evaluate: the share of patients to set aside for a comparison with current practice; `None`: no comparison.
     """
     measured = [word for column in Vitals.columns for word in ("--last", column.name)]
-    held_out = [] if evaluate is None else ["--evaluate", f"{evaluate:g}"]
+    held_out = [] if evaluate is None else ["--evaluate", f"{evaluate:g}", "--spend-anyway"]
     budget = ["--epsilon", f"{epsilon:g}", "--delta", f"{delta:g}"]
     return [
         ["prepare", "raw.csv", "stays.parquet", "--unit", "patient_id", "--time", "charttime", "--every", "4h"]
         + ["--name", "item", "--value", "value", *measured, "--action", _FLUID, "--action", f"{_PRESSOR}:max"]
-        + ["--reward", "survived", "--horizon", str(Vitals().horizon)],
+        + ["--reward", "survived", "--good", "high", "--horizon", str(Vitals().horizon)],
         ["schema", "check", "stays.toml", "stays.parquet"],
         ["fit", "stays.parquet", "--schema", "stays.toml", "--recipe", "dp-lap", *budget, *held_out, "--out", "policy"],
-        ["report", "policy", "--out", "report.html"],
+        ["report", "policy", "--show-withheld", "--out", "report.html"],
     ]
 
 

@@ -154,7 +154,7 @@ class EpisodeCount(AbstractStatistic):
 
     def contribution(self, record: Any, query: Any) -> Float[Array, ""]:
         del query
-        return (record.length > 0).astype(float)
+        return jnp.asarray(record.length > 0, float)
 
     @property
     def hints(self) -> SumHints:

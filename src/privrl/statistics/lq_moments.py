@@ -10,7 +10,8 @@ after scaling it to a trace sum_h |z_h|^2 + c^2 |x'_h|^2 of at most tau, which i
 **Formal guarantee** (for all records). The contribution M is positive semidefinite with |M|_F <= tr M <= tau, so |M -
 M'|_F^2 <= |M|_F^2 + |M'|_F^2 - 2 <M, M'> <= 2 tau^2: replacing a person moves the sum by at most sqrt(2) tau, adding
 one by at most tau. Nothing is assumed about states, inputs or noise: transitions that are not numbers are dropped,
-and anything too large is scaled down. Where |x|, |x'| <= 1 and |u| <= gamma hold, the trace is at most H (1 + gamma^2
+and anything too large is scaled down. In L1, sum_ij |M_ij| <= (sum_i sqrt(M_ii))^2 <= q tr M <= q tau for q rows. Where
+|x|, |x'| <= 1 and |u| <= gamma hold, the trace is at most H (1 + gamma^2
 + c^2), so tau of that size clips no record.
 
 **What is reached.** Two people whose states and inputs are constant, orthogonal to the other's and as large as allowed
@@ -58,9 +59,6 @@ class AbstractLQMoment(AbstractStatistic):
         rows = jnp.where(taken[:, None], rows, 0.0)
         return rows[:, : n + d], rows[:, n + d :]
 
-    def l1(self, adjacency: Adjacency) -> float:
-        raise ValueError(f"`{type(self).__name__}` is released with Gaussian noise; use `mechanism='gaussian'`.")
-
 
 class LQMoments(AbstractLQMoment):
     """sum_h [z; c x'][z; c x']^T with z = [x; u]: all that a regression of x' on z needs, as one release.
@@ -97,6 +95,9 @@ class LQMoments(AbstractLQMoment):
     def l2(self, adjacency: Adjacency) -> float:
         return l2_of_outer_products(math.sqrt(self.trace_bound), adjacency)
 
+    def l1(self, adjacency: Adjacency) -> float:
+        return self.shape[0] * self.trace_bound * (2.0 if adjacency == "replace-one" else 1.0)
+
 
 def joint_weight(gain_bound: float) -> float:
     """c with c^2 = (sqrt 2 - 1)(1 + gamma^2)."""
@@ -127,7 +128,8 @@ class LQGram(AbstractBoundedMoment):
     first is at most 2 H^2 (1 + gamma^2)^2. The diagonals are a = sum_h z_h^2 and b, non-negative with at most H on the
     states and H gamma^2 on the inputs: |a - b|^2 <= 2 H^2 (1 + gamma^4). So two people differ by at most
     sqrt(2) H sqrt(1 + gamma^2 + gamma^4), which orthogonal states and orthogonal inputs along the axes meet; the half
-    of |M|_F^2 + sum M_ii^2 <= H^2 ((1 + gamma^2)^2 + 1 + gamma^4), H^2 (1 + gamma^2 + gamma^4), bounds one person.
+    of |M|_F^2 + sum M_ii^2 <= H^2 ((1 + gamma^2)^2 + 1 + gamma^4), H^2 (1 + gamma^2 + gamma^4), bounds one person. In
+    L1 the upper triangle of z z^T has (|z|_1^2 + |z|^2)/2, and |z|_1 <= sqrt(n) + gamma sqrt(d).
     """
 
     @property
@@ -145,6 +147,11 @@ class LQGram(AbstractBoundedMoment):
         one = self.horizon * math.sqrt(1.0 + g**2 + g**4)
         return math.sqrt(2.0) * one if adjacency == "replace-one" else one
 
+    def l1(self, adjacency: Adjacency) -> float:
+        longest = math.sqrt(self.state_dim) + self.gain_bound * math.sqrt(self.input_dim)
+        one = self.horizon * (longest**2 + 1.0 + self.gain_bound**2) / 2.0
+        return one * (2.0 if adjacency == "replace-one" else 1.0)
+
 
 def from_upper(entries: Float[Array, " m"], dim: int) -> Float[Array, "p p"]:
     """The symmetric matrix with these entries on and above its diagonal."""
@@ -157,7 +164,7 @@ class LQCross(AbstractBoundedMoment):
 
     **Formal guarantee.** |z x'^T|_F = |z| |x'| <= sqrt(1 + gamma^2), so a person contributes at most
     H sqrt(1 + gamma^2), and two differ by at most twice that, which x' and -x' after the same z meet. The paper has
-    H (1 + gamma), which is smaller for every gamma.
+    H (1 + gamma), which is smaller for every gamma. In L1, |z x'^T|_1 = |z|_1 |x'|_1.
     """
 
     @property
@@ -171,3 +178,8 @@ class LQCross(AbstractBoundedMoment):
 
     def l2(self, adjacency: Adjacency) -> float:
         return l2_of_sum(self.horizon * math.sqrt(1.0 + self.gain_bound**2), adjacency)
+
+    def l1(self, adjacency: Adjacency) -> float:
+        n, d = self.state_dim, self.input_dim
+        one = self.horizon * (math.sqrt(n) + self.gain_bound * math.sqrt(d)) * math.sqrt(n)
+        return one * (2.0 if adjacency == "replace-one" else 1.0)

@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
+from privrl.mdp.assistance import previous_actions
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
@@ -72,8 +73,8 @@ class StaySums(eqx.Module):
         df = jnp.where(seen.ended, 0.0, jnp.clip(seen.f - seen.after, -clip, clip))
         r = paid(stay) / self.reward_unit
         entries = jnp.concatenate([x, x[:2] * df[None], x * seen.ended[None], x[:2] * r[None]]) * seen.counted[None]
-        whole = self.policy.with_limits(math.inf, math.inf)
-        rho = whole.rho(jnp.asarray(stay.states), jnp.asarray(stay.actions))
+        states, actions = jnp.asarray(stay.states), jnp.asarray(stay.actions)
+        rho = self.policy.decisions(states, previous_actions(actions)).rho(actions, math.inf)
         return jnp.stack([entries @ rho, entries.sum(axis=1)]), seen.f[0]
 
 

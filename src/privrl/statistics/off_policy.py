@@ -1,12 +1,13 @@
 """What one person says about a policy that was not used on them: returns, weights, and their products.
 
 A person has one or more stays. G in [0, 1] is a stay's return, as a share of a public range; w in [0, W] its weight
-under an assisted policy (`mdp/assisted.py`), W = cC; m in [0, 1] a released mean of G. Everything here is the **mean
+under an assisted policy (`mdp/assistance.py`), W = C; m in [0, 1] a released mean of G. Everything here is the **mean
 over a person's stays**, so a person counts once, and n is the number of people.
 
     StayReturns           G                              practice's mean
     Weights               w                              mean 1, if the probabilities of practice are right
     Unsupported           share of decisions without supported advice
+    Changed               share of decisions that the assisted policy changes
     Gains                 D = (w-1)(G-m)                 E D = E[w G] - E[G] = J(pi) - J(b), whatever m is, as E w = 1
     Gains(squared=True)   D^2 of the person's mean D
     Influences            ((w-v) G, (w-v) (1-G))         v = `untouched`; for unrecorded influences on treatment
@@ -20,6 +21,13 @@ add-remove its largest absolute value.
 - D is bilinear in (w, G) on [0, W] x [0, 1], so its extremes are those of the corners: m - 1 and m at w = 0,
   -(W-1) m and (W-1)(1-m) at w = W. Hence D lies in [-max(1-m, (W-1) m), max(m, (W-1)(1-m))]: length W - 1 where
   (W-1) min(m, 1-m) >= max(m, 1-m). D^2 lies in [0, (max(1, W-1) max(m, 1-m))^2].
+- `Gains` and `Weights` may hold several pairs of a largest ratio and a largest weight: one entry for each pair j, in
+  an interval of length L_j, divided by u_j = sqrt(W_j) (W_j for squares). Entry j moves by at most L_j/u_j, so all of
+  them together by at most the root of sum (L_j/u_j)^2 in L2, and by sum L_j/u_j in L1: one release. As L_j is about
+  W_j, its noise in D_j grows with sqrt(W_j), as the standard deviation of D_j does. The bound is met: if all weights
+  are at their limits and G is 0 in one record and 1 in the other, every entry moves by its whole length.
+- With logged probabilities of what was done, w is clipped to [0, W] whatever they are, and m is 0, so E[w G] is at most
+  the value of the policy: clipping, and advice that the program never takes, can only lower the estimate.
 - Influences: both entries are non-negative and add up to w - v in [0, W]. Two points x, y of that triangle:
   |x - y|^2 = |x|^2 + |y|^2 - 2 <x, y> <= 2 W^2, and |x - y|_1 <= 2 W; one alone has |x| <= |x|_1 <= W.
 
@@ -33,10 +41,11 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
-from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.assistance import AbstractAssisted, previous_actions
 from privrl.mdp.types import Trajectory
 from privrl.statistics.setting_checks import check_array
 
@@ -117,23 +126,98 @@ class StayReturns(AbstractStayMean):
         return 0.0, 1.0
 
 
-class Weights(AbstractStayMean):
-    """The weight w under an assisted policy with a finite `max_ratio`."""
+Limits = tuple[tuple[float, float], ...]
+"""Pairs of a largest ratio and a largest weight."""
 
-    policy: AbstractAssisted
+
+class AbstractPairMeans(AbstractStatistic):
+    """One number per person for each of several pairs of limits: the mean over their stays, in public units."""
+
+    policy: eqx.AbstractVar[AbstractAssisted]
+    limits: eqx.AbstractVar[Limits | None]
+    logged: eqx.AbstractVar[bool]
+    per_person: ClassVar[bool] = True
+    symmetric: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
-        _check_bounded(self.policy)
+        for _, max_weight in self.pairs:
+            if not math.isfinite(max_weight):
+                raise ValueError(
+                    f"`max_weight` is {max_weight}, so weights have no bound. Use a finite number above 1."
+                )
+
+    @abc.abstractmethod
+    def of_weights(self, w: Float[Array, " pairs"], stay: Trajectory) -> Float[Array, " pairs"]:
+        """The numbers of one stay."""
+
+    @abc.abstractmethod
+    def interval(self, max_weight: float) -> tuple[float, float]:
+        """The smallest and the largest number of a person, for a pair with this largest weight; 0 lies between."""
+
+    def of_person(self, mean: Float[Array, " pairs"]) -> Float[Array, " pairs"]:
+        """What is made of the mean over stays."""
+        return mean
+
+    @property
+    def pairs(self) -> Limits:
+        """The limits, by default those of the policy alone."""
+        return ((self.policy.max_ratio, self.policy.max_weight),) if self.limits is None else self.limits
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.pairs),)
+
+    @property
+    def units(self) -> Float[np.ndarray, " pairs"]:
+        """u_j: what was divided by."""
+        return np.sqrt([max_weight for _, max_weight in self.pairs])
 
     @property
     def hints(self) -> SumHints:
-        return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
+        return SumHints(any_width=True, working_entries=lambda steps: steps * (self.policy.entries + len(self.pairs)))
 
-    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
-        return _followed(self.policy, stay)[0]
+    def contribution(self, record: Trajectory, query: None) -> Float[Array, " pairs"]:
+        del query
 
-    def interval(self) -> tuple[float, float]:
-        return 0.0, self.policy.bound
+        def of_stay(stay: Trajectory) -> Float[Array, " pairs"]:
+            p = stay.propensities if self.logged else None
+            acted = (jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
+            w, _ = self.policy.weigh(*acted, self.pairs, None if p is None else jnp.asarray(p))
+            return self.of_weights(w, stay)
+
+        return self.of_person(person_mean(jax.vmap(of_stay)(record), record)) / jnp.asarray(self.units)
+
+    def l2(self, adjacency: Adjacency) -> float:
+        return math.hypot(*self._largest(adjacency))
+
+    def l1(self, adjacency: Adjacency) -> float:
+        return sum(self._largest(adjacency))
+
+    def _largest(self, adjacency: Adjacency) -> list[float]:
+        """How far one person can move each entry."""
+        ends = [self.interval(max_weight) for _, max_weight in self.pairs]
+        moved = [high - low if adjacency == "replace-one" else max(-low, high) for low, high in ends]
+        return [float(x) for x in np.array(moved) / self.units]
+
+
+class Weights(AbstractPairMeans):
+    """The weights w under an assisted policy, for one or several pairs of limits.
+
+    Arguments:
+        policy: an assisted policy.
+        limits: the pairs; by default those of the policy.
+        logged: weights use the logged probabilities of what was done.
+    """
+
+    policy: AbstractAssisted
+    limits: Limits | None = eqx.field(static=True, default=None)
+    logged: bool = eqx.field(static=True, default=False)
+
+    def of_weights(self, w: Float[Array, " pairs"], stay: Trajectory) -> Float[Array, " pairs"]:
+        return w
+
+    def interval(self, max_weight: float) -> tuple[float, float]:
+        return 0.0, max_weight
 
 
 class Unsupported(AbstractStayMean):
@@ -146,46 +230,70 @@ class Unsupported(AbstractStayMean):
         return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
-        without = ~self.policy.decisions(jnp.asarray(stay.states)).supported
+        states, before = jnp.asarray(stay.states), previous_actions(jnp.asarray(stay.actions))
+        without = ~self.policy.decisions(states, before).supported
         return (stay.valid & without).sum() / jnp.maximum(stay.valid.sum(), 1)
 
     def interval(self) -> tuple[float, float]:
         return 0.0, 1.0
 
 
-class Gains(AbstractStayMean):
-    """D = (w-1)(G-m), or its square.
+class Changed(AbstractStayMean):
+    """The share of a stay's decisions that the assisted policy changes: the mean of alpha (1 - b*) over its decisions.
 
-    Arguments:
-        policy: an assisted policy with a finite `max_ratio`.
-        centre: m, from an earlier release.
-        return_range: public.
-        squared: the square of the person's mean D instead.
+    Advice is drawn with probability alpha, and practice would have done something else with probability 1 - b*. Alpha
+    falls as the weight of the recorded stay comes near C. Every term lies in [0, 1], so their mean does.
     """
 
     policy: AbstractAssisted
-    centre: Float[Array, ""]
-    return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
-    squared: bool = eqx.field(static=True, default=False)
-
-    def __check_init__(self) -> None:
-        _check_bounded(self.policy)
-        check_range(*self.return_range)
-        check_array("centre", self.centre, (), low=0.0, high=1.0)
 
     @property
     def hints(self) -> SumHints:
         return SumHints(any_width=True, working_entries=lambda steps: steps * self.policy.entries)
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
-        w, _ = _followed(self.policy, stay)
-        return (w - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
-
-    def of_person(self, mean: Float[Array, ""]) -> Float[Array, ""]:
-        return mean**2 if self.squared else mean
+        changed = self.policy.changed_decisions(jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
+        return jnp.clip(changed.sum() / jnp.maximum(stay.valid.sum(), 1), 0.0, 1.0)
 
     def interval(self) -> tuple[float, float]:
-        m, W = float(self.centre), self.policy.bound
+        return 0.0, 1.0
+
+
+class Gains(AbstractPairMeans):
+    """D = (w-1)(G-m), or its square, for one or several pairs of limits.
+
+    Arguments:
+        policy: an assisted policy.
+        centre: m, from an earlier release; 0 with `logged`.
+        return_range: public.
+        squared: the square of the person's mean D instead.
+        limits: the pairs; by default those of the policy.
+        logged: weights use the logged probabilities of what was done.
+    """
+
+    policy: AbstractAssisted
+    centre: Float[Array, ""]
+    return_range: tuple[float, float] = eqx.field(static=True, default=(0.0, 1.0))
+    squared: bool = eqx.field(static=True, default=False)
+    limits: Limits | None = eqx.field(static=True, default=None)
+    logged: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self) -> None:
+        check_range(*self.return_range)
+        check_array("centre", self.centre, (), low=0.0, high=0.0 if self.logged else 1.0)
+
+    @property
+    def units(self) -> Float[np.ndarray, " pairs"]:
+        return super().units ** (2 if self.squared else 1)
+
+    def of_weights(self, w: Float[Array, " pairs"], stay: Trajectory) -> Float[Array, " pairs"]:
+        return (w - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
+
+    def of_person(self, mean: Float[Array, " pairs"]) -> Float[Array, " pairs"]:
+        return mean**2 if self.squared else mean
+
+    def interval(self, max_weight: float) -> tuple[float, float]:
+        m, W = float(self.centre), max_weight
         low, high = -max(1.0 - m, (W - 1.0) * m), max(m, (W - 1.0) * (1.0 - m))
         return (0.0, max(-low, high) ** 2) if self.squared else (low, high)
 
@@ -234,7 +342,4 @@ def _followed(policy: AbstractAssisted, stay: Trajectory) -> tuple[Float[Array, 
 
 def _check_bounded(policy: AbstractAssisted) -> None:
     if not math.isfinite(policy.bound):
-        raise ValueError(
-            f"`max_ratio` is {policy.max_ratio} and `max_weight` is {policy.max_weight}, so weights "
-            "have no bound. Lower both."
-        )
+        raise ValueError(f"`max_weight` is {policy.max_weight}, so weights have no bound. Use a finite number above 1.")

@@ -34,6 +34,7 @@ from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.measurements import ENDED
 from privrl.mdp.quadratic_features import QuadraticFeatures
+from privrl.mdp.rules import Rules
 from privrl.mdp.types import Trajectory
 from privrl.statistics.setting_checks import SMALLEST, check_array, check_positive, check_sizes
 
@@ -222,11 +223,13 @@ class FeatureErrors(AbstractPersonSum):
     Arguments:
         values: F, from earlier releases, in [0, 1].
         trace: in [0, 1], how far what comes later counts: 0 leaves delta, 1 gives return minus F.
+        rules: public rules, which F keeps in its choices; not those that depend on the previous action.
     """
 
     rewarding: Rewarding
     values: LayeredValue
     trace: float = eqx.field(static=True, default=0.0)
+    rules: Rules = eqx.field(static=True, default=Rules())
 
     def __check_init__(self) -> None:
         if not 0.0 <= self.trace <= 1.0:
@@ -238,7 +241,9 @@ class FeatureErrors(AbstractPersonSum):
 
     def vector(self, person: Trajectory) -> Float[Array, "A d"]:
         phi, taken = self._steps(person)
-        errors = jax.vmap(self._errors)(person, self.values(phi))
+        names = [column.name for column in self.features.columns]
+        allowed = self.rules.mask(names, jnp.asarray(person.states)) if self.rules else None
+        errors = jax.vmap(self._errors)(person, self.values(phi, allowed))
         return jnp.einsum("eha,ehd->ad", taken * errors[..., None], phi)
 
     def _errors(self, stay: Trajectory, F: Float[Array, " H"]) -> Float[Array, " H"]:

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
-from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.assistance import AbstractAssisted, previous_actions
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import AbstractValueFeature
 from privrl.statistics.off_policy import person_mean
@@ -70,7 +70,7 @@ class PracticeResiduals(AbstractStatistic):
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, " entries"]:
         states, actions = jnp.asarray(stay.states), jnp.asarray(stay.actions)
-        at = self.policy.decisions(states)
+        at = self.policy.decisions(states, previous_actions(actions))
         known = stay.valid & at.supported
         e = jnp.where(known, (actions == at.advice) - jnp.clip(at.support, 0.0, 1.0), 0.0)
         f = self.feature.of(states)

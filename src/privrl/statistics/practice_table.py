@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
-from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.assistance import AbstractAssisted, previous_actions
 from privrl.mdp.types import Trajectory
 from privrl.statistics.setting_checks import check_positive, check_sizes
 
@@ -63,11 +63,12 @@ class PracticeTable(AbstractStatistic):
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, "K 2"]:
         observations, a = jnp.asarray(stay.states), jnp.asarray(stay.actions)
-        cell = self.policy.cells(observations)
+        previous = previous_actions(a)
+        cell = self.policy.cells(observations, previous)
         counted = stay.valid & (cell >= 0) & (a >= 0) & (a < self.num_actions)
         earlier = jnp.tril((cell[:, None] == cell[None, :]) & counted[None, :], k=-1).any(axis=1)
         first = (counted & (self.every | ~earlier)).astype(float)
-        missed = (a != self.policy.advise(observations)).astype(int)
+        missed = (a != self.policy.choose(observations, previous)).astype(int)
         return jnp.zeros(self.shape).at[jnp.where(counted, cell, 0), missed].add(first)
 
     def l2(self, adjacency: Adjacency) -> float:

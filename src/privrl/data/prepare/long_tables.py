@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _NAME, _NUMBER, _TEXT = "__name__", "__number__", "__text__"
+_NO_NUMBER = "not a number"
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,9 @@ class LongTable:
         assert self.how.value is not None
         missing = pc.is_in(values, value_set=pa.array(MISSING, values.type))
         values = pc.if_else(missing, pa.scalar(None, values.type), values)
+        if self.how.decimal == ",":
+            pointed = pc.match_substring(values, ".")  # not a number here; no cell with a comma is one after this
+            values = pc.if_else(pointed, pa.scalar(_NO_NUMBER, values.type), pc.replace_substring(values, ",", "."))
         try:
             found = values.cast(pa.float64())
         except pa.ArrowInvalid:

@@ -4,10 +4,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-from privrl.data.prepare.raw import ROW, Cells, Use
+from privrl.data.prepare.grid import NEXT_STATE, STATE, GridColumn, StateGrid
+from privrl.data.prepare.raw import ROW, Cells, CsvFormat, Use
 from privrl.data.prepare.windows import AGGREGATIONS, Aggregation
+from privrl.data.schema.outcomes import Good
 
 StateAt = Literal["start", "end"]
 """Whether the state of a step is known at the start of its window, or includes the records of its window."""
@@ -47,6 +49,10 @@ class Preparation:
         text: the `columns` that are text, aggregated by "last" or "first". In a CSV file all others are numbers.
         name, value: the columns of names and values of a long table, which has one row per measurement. Then `columns`,
             `action`, `reward` and `end` are names in it; rows with other names are records without a value.
+        good: which values of the reward are good. If "low", 1 minus the reward is written, as the column `not_NAME`.
+        grid: cuts every measurement at public edges: the table then has numbered states, with `state` and `next_state`
+            instead of the measurements.
+        delimiter, decimal, encoding: how a CSV file is written, see `CsvFormat`.
         items: codes of a long table and their names, {"220052": "map"}; a name without a code occurs in the table
             itself.
 
@@ -74,6 +80,11 @@ class Preparation:
     name: str | None = None
     value: str | None = None
     items: Mapping[str, str] = field(default_factory=dict)
+    good: Good = "high"
+    grid: tuple[GridColumn, ...] = ()
+    delimiter: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
     uses: dict[str, Use] = field(init=False, repr=False)
     cells: dict[str, Cells] = field(init=False, repr=False)
 
@@ -90,11 +101,12 @@ class Preparation:
             )
         named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward]
         names = [name for name in (*named, *self.columns, *self.action) if name is not None]
-        twice = sorted({name for name in names if names.count(name) > 1 or name in ("step", "terminated", ROW)})
+        twice = sorted({name for name in names if names.count(name) > 1 or name in self._added})
         if twice:
             raise ValueError(
                 f"The column `{twice[0]}` is named twice, or has the name of a column that is added. Name each column "
-                "once, and rename columns called `step` or `terminated`."
+                "once, and rename columns that have one of the names "
+                f"{', '.join(f'`{one}`' for one in self._added[:-1])}."
             )
         if not self.columns or not self.action:
             raise ValueError("Name at least one column for the state and one for the action.")
@@ -103,6 +115,16 @@ class Preparation:
             raise ValueError(f"An aggregation is unknown. Use one of {', '.join(AGGREGATIONS)}.")
         if isinstance(self.horizon, bool) or not 1 <= self.horizon < 2**31:
             raise ValueError(f"`horizon` is {self.horizon}; it must be a whole number from 1 to 2^31 - 1.")
+        if self.good not in get_args(Good):
+            raise ValueError(f"`good` is {self.good!r}; it must be 'high' or 'low'.")
+        if self.grid and sorted(column.name for column in self.grid) != sorted(self.columns):
+            raise ValueError(
+                "`grid` must cut every measurement once, and measurements only. Give one grid for each column of the "
+                "state, or leave out the columns that are not in the grid."
+            )
+        if any(bool(column.values) != (column.name in self.text) for column in self.grid):
+            raise ValueError("A column of text is in a `grid` with its values, and every other column with its edges.")
+        self.csv  # noqa: B018 raises if the format is invalid
         if self.state_at not in ("start", "end"):
             raise ValueError(f"`state_at` is {self.state_at!r}; it must be 'start' or 'end'.")
         for name in self.text:
@@ -117,6 +139,28 @@ class Preparation:
         object.__setattr__(self, "uses", uses)
         object.__setattr__(self, "cells", {name: self._cells_of(use) for name, use in uses.items()})
         self.carried_windows  # noqa: B018 raises if a duration is invalid
+
+    @property
+    def _added(self) -> tuple[str, ...]:
+        """The columns that are added, which no other column may be called."""
+        states = (STATE, NEXT_STATE) if self.grid else ()
+        inverted = (self.paid,) if self.good == "low" else ()
+        return ("step", "terminated", *states, *inverted, ROW)
+
+    @property
+    def csv(self) -> CsvFormat:
+        """How a CSV file is written."""
+        return CsvFormat(self.delimiter, self.decimal, self.encoding)
+
+    @property
+    def paid(self) -> str:
+        """The column of the reward in the table of steps."""
+        return self.reward if self.good == "high" else f"not_{self.reward}"
+
+    @property
+    def states(self) -> StateGrid | None:
+        """The grid of numbered states, if there is one."""
+        return StateGrid(self.grid, self.end is not None) if self.grid else None
 
     @property
     def named(self) -> dict[str, Use]:

@@ -5,6 +5,7 @@ that person's rows of the result, and preparing a table costs no budget. Every p
 number of people does not change.
 """
 
+import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privrl.data.prepare.grid import NEXT_STATE, STATE, StateGrid
 from privrl.data.prepare.long_tables import LongTable
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.raw import ROW, RawTable
 from privrl.data.prepare.times import sort_records
 from privrl.data.prepare.windows import Aggregation, Windows, count_windows, summarise
 from privrl.data.schema.columns import refuse
+from privrl.data.schema.declaration import SETTINGS
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place
 from privrl.data.tables.partition import partition
@@ -34,8 +37,9 @@ _WINDOWS = 2**19  # windows laid out at once
 def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
     """Write a table of steps, which `read_parquet` reads.
 
-    The columns are those of the person (and the episode), `step`, the measurements (null if none was made), the
-    actions, the reward, and `terminated` if `end` is given. Rows are grouped by person and sorted by episode and step.
+    The columns are those of the person (and the episode), `step`, the measurements (null if none was made) or the
+    numbers of states, the actions, the reward, and `terminated` if `end` is given. The public settings that a schema
+    needs are written into the metadata of the file. Rows are grouped by person and sorted by episode and step.
     Within each piece of a large table, people are in the order of their ids. The file is written as a whole or not at
     all. Memory is that of a piece of the table and of the records of one person; larger tables go through temporary
     files next to `target`.
@@ -58,15 +62,28 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
     import pyarrow.parquet as pq
 
     source, target = Path(source), Path(target)
-    raw = RawTable(source, how.uses, how.cells, how.time_format)
+    raw = RawTable(source, how.uses, how.cells, how.time_format, how.csv)
     if target.suffix != ".parquet":
         raise ValueError(f"`{target}` must end in .parquet.")
     with whole_file(target, secret=True) as temporary:
         writer: Any = None
         for steps in _steps(raw, how, target.parent):
+            steps = steps.replace_schema_metadata({SETTINGS: json.dumps(public_settings(how))})
             writer = writer or pq.ParquetWriter(temporary, steps.schema)
             writer.write_table(steps)
         writer.close()
+
+
+def public_settings(how: Preparation) -> dict[str, object]:
+    """The lines of a schema that follow from the settings alone."""
+    found: dict[str, object] = {"unit": how.unit, "step": "step", "reward": how.paid, "good": "high"}
+    found |= {} if how.episode is None else {"episode": how.episode}
+    found |= {} if how.end is None else {"terminated": "terminated"}
+    found |= {"horizon": how.horizon, "rewards_at_end": how.reward_each is None, "action": list(how.action)}
+    if how.states is not None:
+        found |= {"state": STATE, "next_state": NEXT_STATE, "num_states": len(how.states.names)}
+        found |= {} if how.states.end_state is None else {"terminal": [how.states.end_state]}
+    return found
 
 
 def _steps(raw: RawTable, how: Preparation, folder: Path) -> Iterator["pa.Table"]:
@@ -110,6 +127,7 @@ class _Piece:
         ends = None if how.end is None else self._column(how.end)
         self._ended, last = clock.find_ends(ends, self._sorted, final, how, self._place)
         self._lag = 1 if how.state_at == "start" else 0
+        self._last = last
         self._cut = last + 1 - self._lag > how.horizon
         self.count = np.clip(last + 1 - self._lag, 1, how.horizon)
 
@@ -142,15 +160,60 @@ class _Piece:
         if how.episode is not None:
             table[how.episode] = self._column(how.episode).take(owner)
         table["step"] = pa.array(step)
-        for name, way in how.columns.items():
-            table[name] = self._summary(name, way, windows, how.carried_windows, state)
+        is_last = np.append(step[1:] == 0, True)
+        ended = None if self._ended is None else is_last & np.repeat(self._ended & ~self._cut, count)
+        if how.states is None:
+            for name, way in how.columns.items():
+                table[name] = self._summary(name, way, windows, how.carried_windows, state)
+        else:
+            table[STATE] = pa.array(self._numbered(how.states, windows, state, np.ones(len(state), bool)))
+            table[NEXT_STATE] = self._next_states(how.states, windows, state, step, ended)
         for name, way in how.action.items():
             table[name] = self._summary(name, way, windows, 0, state + lag).fill_null(how.idle)
-        is_last = np.append(step[1:] == 0, True)
-        table[how.reward] = pa.array(self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1))
-        if self._ended is not None:
-            table["terminated"] = pa.array(is_last & np.repeat(self._ended & ~self._cut, count))
+        rewards = self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1)
+        table[how.paid] = pa.array(rewards)
+        if ended is not None:
+            table["terminated"] = pa.array(ended)
         return pa.table(table)
+
+    def _next_states(
+        self,
+        grid: StateGrid,
+        windows: Windows,
+        at: Int[np.ndarray, " S"],
+        step: Int[np.ndarray, " S"],
+        ended: Bool[np.ndarray, " S"] | None,
+    ) -> "pa.Array":
+        """The state after each step; null after the last window, unless the episode has ended there."""
+        import pyarrow as pa
+
+        known = step < np.repeat(self._last, self.count)
+        over = np.zeros(len(at), bool) if ended is None else ended
+        found = self._numbered(grid, windows, np.where(known, at + 1, at), known & ~over)
+        if grid.end_state is not None:
+            found = np.where(over, grid.end_state, found)
+        return pa.array(found, mask=~(known | over))
+
+    def _numbered(
+        self, grid: StateGrid, windows: Windows, at: Int[np.ndarray, " S"], needed: Bool[np.ndarray, " S"]
+    ) -> Int[np.ndarray, " S"]:
+        """The numbers of the states in these windows; 0 where none is needed."""
+        cells, how = {}, self._how
+        episode = np.searchsorted(np.cumsum(windows.count), at, side="right")
+        starts = self._sorted.starts
+        begin: Place = lambda i: self._place(int(starts[episode[i]]))  # noqa: E731
+        for column in grid.columns:
+            values = self._summary(column.name, how.columns[column.name], windows, how.carried_windows, at)
+            with redact_errors(f"Column `{column.name}` cannot be cut into a grid"):
+                found, outside = column.cells(values)
+            null = values.is_null().to_numpy(zero_copy_only=False)
+            problem = "has no value in a window of the episode that begins"
+            remedy = f"Append `:missing` to its grid, carry values forward (`--carry`), or fill in `{column.name}`."
+            refuse(needed & outside & null, column.name, begin, problem, remedy)
+            problem = "has a value that is not in its grid in the episode that begins"
+            refuse(needed & outside, column.name, begin, problem, "List all values of the column, or correct the cell.")
+            cells[column.name] = np.where(needed, found, 0)
+        return np.where(needed, grid.number(cells), 0)
 
     def _summary(
         self, name: str, way: Aggregation, windows: Windows, carried: int, at: Int[np.ndarray, " S"]
@@ -175,11 +238,11 @@ class _Piece:
             refuse(
                 np.isnan(rewards), how.reward, lambda i: begin(int(episode[i])), problem, "Every step needs a reward."
             )
-            return rewards
+            return rewards if how.good == "high" else 1.0 - rewards
         values = self._column(how.reward).to_numpy(zero_copy_only=False)
         row = np.maximum.reduceat(np.where(np.isnan(values), -1, np.arange(len(values))), starts)
         remedy = "Write it on the last record of the episode."
         refuse(row < 0, how.reward, begin, "has no value in the episode that begins", remedy)
         rewards = np.zeros(len(is_last))
-        rewards[is_last] = values[row]
+        rewards[is_last] = values[row] if how.good == "high" else 1.0 - values[row]
         return rewards

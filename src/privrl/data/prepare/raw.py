@@ -2,9 +2,10 @@
 
 The columns of a CSV file are read by their declared types, whatever their cells look like: ids as text (`007` and `7`
 are different people), numbers as doubles, times as ISO 8601 or in a given format. A cell that does not fit is refused,
-by its row. In a column of text only an empty cell is missing; "NA", "null" and "nan" are text.
+by its line. In a column of text only an empty cell is missing; "NA", "null" and "nan" are text.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from privrl.data.rows.batches import locate_rows, open_parquet, read_batches
 from privrl.data.schema.columns import check_type, decode_sortable, describe_type, refuse
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place, TableError
+from privrl.shapes import Int
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,16 +43,87 @@ an empty cell does."""
 
 _BLOCK_BYTES = 2**20  # of a CSV file, read at a time
 _BATCH_ROWS = 2**16  # of a Parquet file, read at a time
+_DECIMAL = "If numbers have a decimal comma, declare it (`--decimal ,`). "
 _ZONES = "Do not mix times with and without a time zone. "
 _TIMES = "Write times as in 1999-12-31 13:00:00, or give their format. "
 _WANTED: dict[Cells, tuple[str, str]] = {
-    "text": ("text in UTF-8", "Write the file in UTF-8."),
-    "number": ("a number", "Columns hold numbers unless they are declared as text (`--text`)."),
+    "text": ("text in UTF-8", "Write the file in UTF-8, or declare its encoding (`--encoding cp1252`)."),
+    "number": ("a number", f"Columns hold numbers unless they are declared as text (`--text`). {_DECIMAL}"[:-1]),
     "time": ("a time without a time zone", f"{_TIMES}If all times have a time zone, declare it (`--zoned`)."),
     "zoned time": ("a time with a time zone", "Times are declared to end in Z or an offset such as +02:00."),
     "truth": ("true or false, or 1 or 0", "If it is the time of the end, declare it (`--end COL:time`)."),
 }
 """The required content of a cell, and the remedy."""
+
+
+@dataclass(frozen=True)
+class CsvFormat:
+    """How a CSV file is written.
+
+    Attributes:
+        delimiter: the character between cells, for example ";" or a tab.
+        decimal: the decimal point of numbers, "." or ",".
+        encoding: of its text, for example "cp1252". Line breaks must be those of ASCII, so UTF-16 is refused.
+    """
+
+    delimiter: str = ","
+    decimal: str = "."
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
+            raise ValueError(
+                f"`delimiter` is {self.delimiter!r}; give one character, such as `;` or a tab, other than a quotation "
+                "mark."
+            )
+        if self.decimal not in (".", ",") or self.decimal == self.delimiter:
+            raise ValueError(
+                f"`decimal` is {self.decimal!r} and `delimiter` is {self.delimiter!r}; `decimal` must be `.` or `,` "
+                "and differ from `delimiter`. Files with a decimal comma usually have the delimiter `;`."
+            )
+        try:
+            known = "\r\n;1".encode(self.encoding).endswith(b"\r\n;1")
+        except (LookupError, UnicodeError):
+            known = False
+        if not known:
+            raise ValueError(
+                f"`encoding` is {self.encoding!r}, which is unknown or does not write line breaks as ASCII does. Use "
+                "utf-8, cp1252 or latin-1, or convert the file to UTF-8."
+            )
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of a file that are not empty, by their number, and those that are.
+
+    Attributes:
+        count: the number of lines that are not empty; these are the rows of a CSV file, and its header.
+        before: for each empty line, the number of lines before it that are not empty.
+    """
+
+    count: int
+    before: Int[np.ndarray, " L"]
+
+    @classmethod
+    def from_path(cls, path: Path) -> "_Lines":
+        """A line ends as it does for a CSV reader, quoted or not."""
+        count, open_bytes, returned, empty = 0, 0, False, [np.zeros(0, np.int64)]
+        with path.open("rb") as file:
+            while piece := file.read(_BLOCK_BYTES):
+                bytes_ = np.frombuffer(piece, np.uint8)
+                feeds, returns = bytes_ == ord("\n"), bytes_ == ord("\r")
+                ends = np.flatnonzero(returns | (feeds & ~np.append(returned, returns[:-1])))
+                content = np.cumsum(~(feeds | returns))
+                filled = np.diff(content[ends], prepend=-open_bytes) > 0
+                numbers = count + np.cumsum(filled)
+                empty.append(numbers[~filled])
+                open_bytes = int(content[-1]) - int(content[ends[-1]]) if len(ends) else open_bytes + int(content[-1])
+                count, returned = count + int(filled.sum()), bool(returns[-1])
+        return cls(count + (open_bytes > 0), np.concatenate(empty))
+
+    def line_of(self, number: int) -> int:
+        """The number, from 1, of the line in the file that is line `number`, from 0, of those that are not empty."""
+        return number + 1 + int(np.searchsorted(self.before, number, side="right"))
 
 
 @dataclass(frozen=True)
@@ -66,6 +139,7 @@ class RawTable:
     uses: Mapping[str, Use]
     cells: Mapping[str, Cells]
     time_format: str | None = None
+    form: CsvFormat = CsvFormat()
 
     def __post_init__(self) -> None:
         if self.path.suffix.lower() not in (".csv", ".parquet"):
@@ -76,24 +150,38 @@ class RawTable:
     @property
     def size(self) -> int:
         """The approximate size of the columns in memory, in bytes."""
-        if self.path.suffix.lower() == ".csv":
+        if self.is_csv:
             return self.path.stat().st_size
         with open_parquet(self.path) as file:
             return int(file.metadata.num_rows) * 10 * (len(self.uses) + 1)
 
+    @property
+    def is_csv(self) -> bool:
+        """Whether the file is a CSV file, by its name."""
+        return self.path.suffix.lower() == ".csv"
+
+    @functools.cached_property
+    def _lines(self) -> _Lines:
+        return _Lines.from_path(self.path)
+
     def place(self, row: int) -> str:
-        """Locate a row, for an error."""
-        return locate_rows(self.path.name, row)(0)
+        """Locate a row, for an error: by its line in a CSV file."""
+        if not self.is_csv:
+            return locate_rows(self.path.name, row)(0)
+        return f"line {self._lines.line_of(row + 1)} of `{self.path.name}`"
+
+    def _from(self, first: int) -> Place:
+        return lambda i: self.place(first + i)
 
     def batches(self) -> Iterator["pa.RecordBatch"]:
         """Yield all rows in order, with columns typed by their use, and their numbers."""
         import pyarrow as pa
 
         first = 0
-        read = self._csv() if self.path.suffix.lower() == ".csv" else self._parquet()
+        read = self._csv() if self.is_csv else self._parquet()
         for batch in read:
             rows = pa.array(np.arange(first, first + batch.num_rows))
-            columns = [self._typed(batch, name, locate_rows(self.path.name, first)) for name in self.uses]
+            columns = [self._typed(batch, name, self._from(first)) for name in self.uses]
             yield pa.RecordBatch.from_arrays([*columns, rows], [*self.uses, ROW])
             first += batch.num_rows
         if first == 0:
@@ -106,7 +194,7 @@ class RawTable:
 
         with redact_errors(f"Column `{name}` cannot be read from {place(0)} on"):
             values = decode_sortable(batch.column(name))
-            if self.path.suffix.lower() == ".csv" and self.cells[name] == "text":
+            if self.is_csv and self.cells[name] == "text":
                 empty = pc.equal(values, pa.scalar("", values.type))
                 values = pc.if_else(empty, pa.scalar(None, values.type), values)
             if self.uses[name] != "number":
@@ -128,15 +216,21 @@ class RawTable:
         import pyarrow as pa
         from pyarrow import csv
 
-        names = self._names()
+        names = csv_names(self.path, self.form)
         self._require(names)
         stamp, zoned = pa.timestamp("us"), pa.timestamp("us", "UTC")
         kinds = {"text": pa.string(), "number": pa.float64(), "time": stamp, "zoned time": zoned, "truth": pa.bool_()}
         types = {name: kinds[self.cells[name]] for name in self.uses}
         options = csv.ConvertOptions(
-            column_types=types, include_columns=list(self.uses), null_values=MISSING, **self._parsers
+            column_types=types,
+            include_columns=list(self.uses),
+            null_values=MISSING,
+            decimal_point=self.form.decimal,
+            **self._parsers,
         )
-        reader = self._next(lambda: csv.open_csv(self.path, self._reading, convert_options=options), names)
+        reader = self._next(
+            lambda: csv.open_csv(self.path, _reading(self.form), _parsing(self.form), convert_options=options), names
+        )
         rows = 0
         while True:
             batch = self._next(lambda: _next_batch(reader), names)
@@ -144,17 +238,11 @@ class RawTable:
                 break
             rows += batch.num_rows
             yield batch
-        if rows and rows != _lines(self.path) - 1:
+        if rows and rows != self._lines.count - 1:
             raise TableError(
                 f"A cell of `{self.path.name}` holds a line break, or a quotation mark that is not closed on its line. "
                 "Write every record on one line and double a quotation mark inside a cell, or write a Parquet file."
             )
-
-    @property
-    def _reading(self) -> "csv.ReadOptions":
-        from pyarrow import csv
-
-        return csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
 
     @property
     def _parsers(self) -> dict[str, list[object]]:
@@ -162,24 +250,21 @@ class RawTable:
 
         return {} if self.time_format is None else {"timestamp_parsers": [self.time_format, csv.ISO8601]}
 
-    def _names(self) -> list[str]:
-        """The names in the first line of the file."""
-        from pyarrow import csv
-
-        problem = f"`{self.path.name}` is not a CSV file, or cannot be read"
-        remedy = "Give a file whose first line names the columns, with the same number of cells in every line."
-        with redact_errors(problem, remedy), csv.open_csv(self.path, self._reading) as reader:
-            return reader.schema.names
-
     def _next(self, read: Callable[[], _Read], names: list[str]) -> _Read:
         """The result of `read`. Of an error of pyarrow only the column and the row are kept, which come before the
         quoted cell."""
-        where = None
+        where = short = None
         try:
             return read()
         except Exception as error:
+            short = re.match(r"CSV parse error: Row #(\d+): Expected \d+ columns, got \d+", str(error))
             where = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+", str(error))
             kind = type(error).__name__
+        if short is not None:
+            raise TableError(
+                f"A row has too many or too few cells at {self.place(int(short[1]) - 2)}. Every line must have as many "
+                "cells as the first line."
+            )
         if where is None:
             raise TableError(
                 f"`{self.path.name}` cannot be read ({kind}). Every line must have as many cells as the first line."
@@ -197,21 +282,39 @@ class RawTable:
                 how_many = "no" if name not in present else "several"
                 # A CSV file without a header has a person's record in its first line, so it is not quoted.
                 named = "Its first line must name the columns."
-                if self.path.suffix.lower() != ".csv":
+                if self.is_csv:
+                    named += " If another character than a comma is between cells, declare it (`--delimiter`)."
+                else:
                     named = f"Its columns are {', '.join(f'`{column}`' for column in present)}."
                 raise TableError(f"`{self.path.name}` has {how_many} column `{name}`. {named}")
 
 
-def _lines(path: Path) -> int:
-    """The number of lines that are not empty; a line ends as it does for a CSV reader, quoted or not."""
-    count, ended = 0, True
-    with path.open("rb") as file:
-        while piece := file.read(_BLOCK_BYTES):
-            bytes_ = np.frombuffer(piece, np.uint8)
-            ends = (bytes_ == ord("\n")) | (bytes_ == ord("\r"))
-            count += int(np.count_nonzero(~ends & np.append(ended, ends[:-1])))
-            ended = bool(ends[-1])
-    return count
+def csv_names(path: Path, form: CsvFormat) -> list[str]:
+    """The names in the first line of a CSV file; no other line is read."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    problem = f"`{path.name}` is not a CSV file, or cannot be read"
+    remedy = (
+        "Give a file whose first line names the columns, with the same number of cells in every line. If it is not in "
+        "UTF-8, declare its encoding (`--encoding cp1252`)."
+    )
+    with redact_errors(problem, remedy), path.open("rb") as file:
+        first = re.search(rb"[^\r\n]+", file.read(_BLOCK_BYTES))
+        line = pa.BufferReader(b"" if first is None else first[0] + b"\n")
+        return csv.open_csv(line, _reading(form), _parsing(form)).schema.names
+
+
+def _reading(form: CsvFormat) -> "csv.ReadOptions":
+    from pyarrow import csv
+
+    return csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, encoding=form.encoding)
+
+
+def _parsing(form: CsvFormat) -> "csv.ParseOptions":
+    from pyarrow import csv
+
+    return csv.ParseOptions(delimiter=form.delimiter)
 
 
 def refuse_infinite(values: "pa.Array", name: str, place: Place) -> None:

@@ -4,7 +4,8 @@ A message consists of one byte that marks the optional columns, the length of th
 same for the episode's id, and the rows in 29 bytes each. Lengths come first and all rows have one size, so two
 different episodes never have the same message, and every row is in exactly one message. Numbers are encoded by value
 (int64, int32, IEEE doubles, little endian), so neither the width of a column nor its encoding matters. A next state
-that is null and one that is -1 both mean "not recorded" and have the same encoding.
+that is null and one that is -1 both mean "not recorded" and have the same encoding. If propensities were logged, the
+first byte marks this, and a row ends with its propensity as a double.
 
 If states are vectors, the first byte marks this, their dimension follows it, and a row holds them as doubles. They are
 encoded as they are learned from: a value outside its bounds and the bound are equal, and so are all doses of one
@@ -31,19 +32,21 @@ class RowFormat:
     next_states: bool
     ended: bool
     dim: int
+    logged: bool = False
 
     @property
     def row(self) -> np.dtype:
         """The NumPy type of one row in bytes."""
         state: tuple[object, ...] = ("<i4",) if self.dim == 0 else ("<f8", (self.dim,))
         after = [("next", *state)] if self.dim == 0 or self.next_states else []
+        logged = [("logged", "<f8")] if self.logged else []
         return np.dtype(
-            [("step", "<i8"), ("state", *state), ("action", "<i4"), ("reward", "<f8"), *after, ("ended", "u1")]
+            [("step", "<i8"), ("state", *state), ("action", "<i4"), ("reward", "<f8"), *after, ("ended", "u1"), *logged]
         )
 
     def head(self, unit: bytes, episode: bytes | None) -> bytes:
         """The bytes before the rows of an episode."""
-        given = (episode is not None) + 2 * self.next_states + 4 * self.ended + 8 * (self.dim > 0)
+        given = (episode is not None) + 2 * self.next_states + 4 * self.ended + 8 * (self.dim > 0) + 16 * self.logged
         dim = self.dim.to_bytes(8, "big") if self.dim else b""
         name = episode or b""
         return b"%c%b%b%b%b%b" % (given, dim, len(unit).to_bytes(8, "big"), unit, len(name).to_bytes(8, "big"), name)
@@ -74,9 +77,9 @@ def encode_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[
         ids: the id of the unit of each episode.
         next_states: whether next states were recorded; otherwise they follow from the states.
     """
-    form = RowFormat(next_states, False, _dim(block.states))
-    following = block.next_states if next_states else None
-    data = form.pack(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, next=following)
+    form = RowFormat(next_states, False, _dim(block.states), block.propensities is not None)
+    given = {"next": block.next_states if next_states else None, "logged": block.propensities}
+    data = form.pack(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, **given)
     starts = np.cumsum(block.lengths) - block.lengths
     return form.messages([form.head(unit, None) for unit in ids], data, starts)
 
@@ -89,8 +92,9 @@ class EpisodeEncoder:
 
     def add(self, rows: Rows) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
         """The owners and the messages of the episodes that these rows complete."""
-        form = RowFormat(rows.next_states is not None, rows.ended is not None, _dim(rows.states))
-        known = {"state": rows.states, "action": rows.actions, "reward": rows.rewards}
+        logged = rows.propensities
+        form = RowFormat(rows.next_states is not None, rows.ended is not None, _dim(rows.states), logged is not None)
+        known = {"state": rows.states, "action": rows.actions, "reward": rows.rewards, "logged": logged}
         data = form.pack(step=rows.steps, **known, next=rows.next_states, ended=rows.ended)
         units = canonical_ids(rows.unit_ids)
         names = [None] * len(units) if rows.episode_ids is None else canonical_ids(rows.episode_ids)

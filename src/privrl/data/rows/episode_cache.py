@@ -73,6 +73,7 @@ class Rectangle:
     actions: Int[np.ndarray, "n *E_W"]
     rewards: Shaped[np.ndarray, "n *E_W"]
     next_states: Shaped[np.ndarray, "n *E_W_D"]
+    propensities: Shaped[np.ndarray, "n *E_W"] | None = None
 
     @property
     def width(self) -> int:
@@ -80,7 +81,8 @@ class Rectangle:
 
     @property
     def arrays(self) -> tuple[Shaped[np.ndarray, "n ..."], ...]:
-        return tuple(getattr(self, field.name) for field in fields(self))
+        every = (getattr(self, field.name) for field in fields(self))
+        return tuple(array for array in every if array is not None)
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +134,9 @@ class Chunk:
             most = (bounds.num_states, bounds.num_actions)
             states, after = (_narrow_floats(x) if bounds.features else _narrow(x, most[0]) for x in (states, after))
             unit, length = _narrow(block.unit[place], None), _narrow(lengths, bounds.horizon)
-            narrow = (states, _narrow(actions, most[1]), _narrow_floats(rewards), after)
+            narrow: tuple[np.ndarray, ...] = (states, _narrow(actions, most[1]), _narrow_floats(rewards), after)
+            if block.propensities is not None:
+                narrow += (_narrow_floats(_padded(block.propensities, rows, taken, 0.0)),)
             made.append(Rectangle(place, unit, length, *narrow))
         return cls(first, len(block.lengths), tuple(made))
 
@@ -146,9 +150,11 @@ class Chunk:
         for one in self.rectangles:
             taken = np.arange(one.width) < one.length[:, None]
             at = (starts[one.place][:, None] + np.arange(one.width))[taken]
-            for name in ("states", "actions", "rewards", "next_states"):
+            for name in ("states", "actions", "rewards", "next_states", "propensities"):
                 values = getattr(one, name)
-                wide = np.float64 if name == "rewards" or values.ndim > 2 else np.int32
+                if values is None:
+                    continue
+                wide = np.float64 if name in ("rewards", "propensities") or values.ndim > 2 else np.int32
                 columns.setdefault(name, np.empty((rows, *values.shape[2:]), wide))[at] = values[taken]
         return Block(unit, lengths, **columns)
 

@@ -10,6 +10,7 @@ from privrl.data.rows.batches import Table
 from privrl.data.rows.measured_columns import read_doses, read_measurements
 from privrl.data.schema.columns import (
     check_indices,
+    check_propensities,
     check_rewards,
     find_changes,
     hashes,
@@ -47,6 +48,7 @@ class Rows:
     rewards: Float[np.ndarray, " R"]
     next_states: Int[np.ndarray, " R"] | None
     ended: Bool[np.ndarray, " R"] | None
+    propensities: Float[np.ndarray, " R"] | None = None
 
 
 def read_steps(batch: "pa.RecordBatch", column: str, place: Place) -> Int[np.ndarray, " R"]:
@@ -103,7 +105,9 @@ class RowChecker:
         after = self._schema.next_state
         following = None if after is None else self._indices(batch, after, place, "num_states", missing=-1)
         ended = self._check_end(batch, place, new_episode)
-        return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended)
+        name = self._schema.propensity
+        logged = None if name is None else check_propensities(read_required_numbers(batch, name, place), name, place)
+        return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended, logged)
 
     def check_order(self, batch: "pa.RecordBatch", place: Place) -> None:
         """Check only the order of the rows of one batch."""

@@ -24,7 +24,7 @@ Index = slice | Shaped[np.ndarray, "..."]
 @dataclass(frozen=True, repr=False)
 class Block:
     """`E` whole episodes laid end to end in `R` rows. `unit` numbers the owners; episodes of a unit are adjacent.
-    States are numbers `[R]` or vectors `[R, D]`."""
+    States are numbers `[R]` or vectors `[R, D]`. `propensities` are logged probabilities of the actions, if any."""
 
     unit: Int[np.ndarray, " E"]
     lengths: Int[np.ndarray, " E"]
@@ -32,6 +32,7 @@ class Block:
     actions: Int[np.ndarray, " R"]
     rewards: Float[np.ndarray, " R"]
     next_states: Shaped[np.ndarray, "R *D"]
+    propensities: Float[np.ndarray, " R"] | None = None
 
     @property
     def steps(self) -> Int[np.ndarray, " R"]:
@@ -42,7 +43,8 @@ class Block:
     @property
     def columns(self) -> tuple[Shaped[np.ndarray, "R ..."], ...]:
         """The columns that have one entry per row."""
-        return self.states, self.actions, self.rewards, self.next_states
+        columns = (self.states, self.actions, self.rewards, self.next_states)
+        return columns if self.propensities is None else (*columns, self.propensities)
 
     def take(self, episodes: Index, rows: Index) -> "Block":
         """Select these episodes and their rows, by any index of an array."""
@@ -53,8 +55,8 @@ class Block:
         """Put blocks one after another."""
         if len(several) == 1:
             return several[0]
-        names = ("unit", "lengths", "states", "actions", "rewards", "next_states")
-        return Block(*(np.concatenate([getattr(one, name) for one in several]) for name in names))
+        every = zip(*((one.unit, one.lengths, *one.columns) for one in several), strict=True)
+        return Block(*(np.concatenate(column) for column in every))
 
     def slice(self, first: int, last: int) -> "Block":
         """Episodes first, ..., last - 1, as views."""

@@ -60,7 +60,7 @@ def folder_type(part: str) -> "pa.DataType":
         return pa.string()  # `007` and `7` are different people
     if part == "terminated":
         return pa.bool_()
-    return pa.float64() if part in ("feature", "dose", "reward") else pa.int64()
+    return pa.float64() if part in ("feature", "dose", "reward", "propensity") else pa.int64()
 
 
 def describe_type(dtype: "pa.DataType") -> str:
@@ -280,3 +280,16 @@ def check_rewards(
     )
     refuse((rewards < low) | (rewards > high), column, place, "is out of range", remedy)
     return rewards
+
+
+def check_propensities(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Float[np.ndarray, " N"]:
+    """The column as float64, with every entry in (0, 1]."""
+    if values.dtype.kind not in "iuf":
+        raise TableError(
+            f"Column `{column}` holds {describe_values(values)}; propensities must be numbers. Convert it first."
+        )
+    logged = values.astype(np.float64, copy=False)
+    refuse_not_finite(logged, column, place)
+    remedy = "A propensity is the probability with which the recorded action was taken: above 0, and at most 1."
+    refuse((logged <= 0.0) | (logged > 1.0), column, place, "is outside (0, 1]", remedy)
+    return logged

@@ -15,10 +15,12 @@ from typing import Any
 
 from privrl.mdp.measurements import BinnedAction, Category, Feature
 
+SETTINGS = "privrl"
+"""The key of the metadata of a Parquet file under which `privrl prepare` writes its public settings."""
 FILL_IN = "FILL-IN"
 """The placeholder that a draft holds for every fact that must be filled in by hand."""
 
-_NAMES = ("unit", "episode", "step", "state", "reward", "next_state", "terminated")
+_NAMES = ("unit", "episode", "step", "state", "reward", "next_state", "terminated", "propensity")
 _COUNTS = ("horizon", "num_states", "num_actions", "max_episodes_per_unit", "max_actions")
 _LISTS = ("feature", "category", "product", "action", "action_edges")
 
@@ -143,11 +145,18 @@ def _truth(value: object, what: str) -> bool:
     return value
 
 
+def _direction(value: object, what: str) -> str:
+    if value not in ("high", "low"):
+        raise ValueError(f'{what} must be "high" or "low": which values of the reward are good.')
+    return str(value)
+
+
 _KINDS: dict[Callable[[object, str], object], tuple[str, ...]] = {
     _text: _NAMES,
     _count: _COUNTS,
     _texts: _LISTS,
     _counts: ("terminal",),
+    _direction: ("good",),
     _truth: ("rewards_at_end", "sort"),
 }
 

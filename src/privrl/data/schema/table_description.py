@@ -18,10 +18,11 @@ from privrl.data.schema.declaration import (
     parse_schema,
     read_schema_file,
 )
-from privrl.mdp.measurements import describe_product_actions
+from privrl.data.schema.outcomes import Good, check_direction
+from privrl.mdp.measurements import BinnedAction, describe_product_actions
 
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
-_NOT_COLUMNS = ("terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "product")
+_NOT_COLUMNS = ("good", "terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "product")
 _AGREED = (
     "unit",
     "feature",
@@ -43,13 +44,14 @@ class TableDescription:
     """The columns of a table and what is public about it; `None` for everything that is not declared.
 
     Attributes:
-        unit, episode, step, state, reward, next_state, terminated: names of columns, as in `read_parquet`.
+        unit, episode, step, state, reward, next_state, terminated, propensity: names of columns, as in `read_parquet`.
         feature: measurements with public bounds, "NAME:LO..HI[:missing][:log]", instead of `state`.
         category: columns with a public list of values, "NAME:a,b,c[:missing]".
         product: pairs of measurements whose product is a feature too, "A*B"; by default all pairs.
         action: the column of actions, or the columns of doses.
         action_edges: where the actions of each dose begin, "0,0.02,0.05".
         horizon, num_states, num_actions, max_actions, max_episodes_per_unit: public bounds.
+        good: which values of the reward are good, "high" or "low".
         terminal: public states whose entry ends an episode.
         rewards_at_end: whether it is public that only the last step of an episode pays.
         sort: whether to sort the table in memory first.
@@ -65,8 +67,10 @@ class TableDescription:
     action: list[str] | None = None
     action_edges: list[str] | None = None
     reward: str | None = None
+    good: Good | None = None
     next_state: str | None = None
     terminated: str | None = None
+    propensity: str | None = None
     horizon: int | None = None
     num_states: int | None = None
     num_actions: int | None = None
@@ -147,6 +151,8 @@ class TableDescription:
         """Refuses a description in which something that every table needs is missing, or contradicts the rest."""
         if self.missing:
             raise ValueError(f"A table needs {', '.join(f'`{name}`' for name in self.missing)} too. {remedy}")
+        assert self.reward is not None
+        check_direction(self.reward, self.good)
         if self.terminal and self.next_state is None:
             raise ValueError(
                 "`terminal` names states that end an episode, and without `next_state` the state after the last row of "
@@ -163,11 +169,12 @@ class TableDescription:
     @property
     def action_names(self) -> tuple[str, ...]:
         """The names of actions that are doses, for a report; empty if actions are numbers."""
-        return (
-            tuple(describe_product_actions(parse_doses(self.action or (), self.action_edges)))
-            if self.action_edges
-            else ()
-        )
+        return tuple(describe_product_actions(self.doses)) if self.doses else ()
+
+    @property
+    def doses(self) -> tuple[BinnedAction, ...]:
+        """The doses of which an action consists; empty if actions are numbers."""
+        return parse_doses(self.action or (), self.action_edges) if self.action_edges else ()
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -177,7 +184,7 @@ class TableDescription:
             measurements = [parse_feature(words) for words in self.feature or ()]
             columns["features"] = (*measurements, *(parse_category(words) for words in self.category or ()))
         if self.action_edges:
-            columns["action"] = parse_doses(self.action or (), self.action_edges)
+            columns["action"] = self.doses
         elif self.action:
             columns["action"] = self.action[0]
         return columns

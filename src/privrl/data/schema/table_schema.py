@@ -46,6 +46,7 @@ class Bounds:
         reward_range: the smallest and the largest reward of one step.
         max_episodes_per_unit: the number of episodes used per privacy unit; further episodes are left out at random.
         features: the columns of a state with their bounds, if states are vectors.
+        propensities: whether every step has the logged probability, in (0, 1], with which a program took its action.
     """
 
     horizon: int
@@ -54,6 +55,7 @@ class Bounds:
     reward_range: tuple[float, float] = (0.0, 1.0)
     max_episodes_per_unit: int = 1
     features: tuple[Measurement, ...] = ()
+    propensities: bool = False
 
     def __post_init__(self) -> None:
         for name in ("horizon", "num_states", "num_actions", "max_episodes_per_unit"):
@@ -127,6 +129,7 @@ class Schema:
     episode: str | None = None
     next_state: str | None = None
     terminated: str | None = None
+    propensity: str | None = None
     features: tuple[Measurement, ...] = ()
     doses: tuple[BinnedAction, ...] = ()
 
@@ -146,7 +149,7 @@ class Schema:
     @property
     def columns(self) -> dict[str, str]:
         """The column of each part that is declared."""
-        parts = ("unit", "episode", "step", "state", "action", "reward", "next_state", "terminated")
+        parts = ("unit", "episode", "step", "state", "action", "reward", "next_state", "terminated", "propensity")
         named = {part: getattr(self, part) for part in parts if getattr(self, part) is not None}
         measured = {f"{type(feature).__name__.lower()} {feature.name}": feature.name for feature in self.features}
         return named | measured | {f"dose {dose.name}": dose.name for dose in self.doses}
@@ -187,6 +190,7 @@ def declare_table(
     episode: str | None = None,
     next_state: str | None = None,
     terminated: str | None = None,
+    propensity: str | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     max_episodes_per_unit: int = 1,
     max_actions: int = 12,
@@ -195,10 +199,11 @@ def declare_table(
     named = action if isinstance(action, str) else None
     doses = () if isinstance(action, str) else (action,) if isinstance(action, BinnedAction) else tuple(action)
     columns = check_measurements(features) if features else ()
-    schema = Schema(unit, step, state, named, reward, episode, next_state, terminated, columns, doses)
+    schema = Schema(unit, step, state, named, reward, episode, next_state, terminated, propensity, columns, doses)
     if named is None:
         num_actions = _number_of_actions(doses, num_actions, max_actions)
-    return schema, Bounds(horizon, num_states, num_actions, reward_range, max_episodes_per_unit, columns)
+    sizes = (horizon, num_states, num_actions)
+    return schema, Bounds(*sizes, reward_range, max_episodes_per_unit, columns, propensity is not None)
 
 
 def _number_of_actions(doses: tuple[BinnedAction, ...], given: int | None, most: int) -> int:

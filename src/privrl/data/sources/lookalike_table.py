@@ -95,6 +95,8 @@ class _World:
         columns[schema.reward] = self._rewards(after, last, rng)
         if schema.terminated is not None:
             columns[schema.terminated] = last & (length[episode] < bounds.horizon)
+        if schema.propensity is not None:
+            columns[schema.propensity] = rng.uniform(0.1, 1.0, len(step))
         return pa.table(columns)
 
     def _lived(

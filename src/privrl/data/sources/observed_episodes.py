@@ -30,11 +30,14 @@ class Recorder:
     @classmethod
     def from_spaces(cls, source: Any, what: str, count: int, horizon: int, public: Public) -> "Recorder":
         """Allocate arrays for `count` episodes of a dataset or an environment with an `observation_space` and an
-        `action_space`."""
+        `action_space`. The sizes of discrete spaces are the public numbers of states and actions unless `public` gives
+        others."""
         first_action = _first_action(source.action_space, what)
+        public = cast(Public, {"num_actions": int(source.action_space.n), **public})
         first_state, states = 0, np.zeros((count, horizon + 1), np.int64)
         if _discrete(source.observation_space):
             first_state = int(source.observation_space.start)
+            public = cast(Public, {"num_states": int(source.observation_space.n), **public})
         else:
             features = _columns_of(source.observation_space, public.get("features", ()), what)
             public = cast(Public, {**public, "features": features})
@@ -149,7 +152,8 @@ def from_gymnasium(
         env_seed: the seed of the environment and of the random actions.
         **public: the other arguments of `Episodes.from_arrays`. Observations of a `Box` are vectors of measurements:
             declare `features`, or leave them out if all bounds of the space are finite, which then are the public
-            bounds. Rewards must lie in `reward_range`, by default [0, 1].
+            bounds. Discrete spaces supply `num_states` and `num_actions`. Rewards must lie in `reward_range`, by
+            default [0, 1].
     """
     recorder = Recorder.from_spaces(env, "environment", episodes, horizon, public)
     rng = np.random.default_rng(env_seed)
@@ -175,8 +179,9 @@ def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Epis
     """Read the episodes of a Minari dataset, given by its name or as an opened `MinariDataset`.
 
     An episode of T actions has T + 1 observations, so all next states are known. Discrete spaces that start at another
-    number than 0 are shifted to it. Observations of a `Box` are vectors of measurements: declare `features`, or leave
-    them out if all bounds of the space are finite, which then are the public bounds.
+    number than 0 are shifted to it, and supply `num_states` and `num_actions`. Observations of a `Box` are vectors of
+    measurements: declare `features`, or leave them out if all bounds of the space are finite, which then are the public
+    bounds.
 
     Arguments:
         dataset: the dataset or its name.

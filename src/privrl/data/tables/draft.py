@@ -1,13 +1,16 @@
 """Draft a schema file from the names and types of a table's columns, never from its values."""
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from privrl.data.rows.files import parquet_files
 from privrl.data.schema.columns import check_type
-from privrl.data.schema.declaration import FILL_IN
+from privrl.data.schema.declaration import FILL_IN, SETTINGS
 from privrl.data.schema.guard import redact_errors
+from privrl.data.schema.outcomes import sounds_like_outcome
 from privrl.data.schema.table_schema import TableError
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ _HINTS: dict[str, tuple[str, ...]] = {
     "reward": ("reward", "alive", "survived", "outcome"),
     "terminated": ("terminated", "done", "end", "ended", "last"),
     "action": ("action", "dose", "treatment", "drug"),
+    "state": ("state",),
+    "next_state": ("next_state",),
 }
 """Common names of the column of each part, the likeliest first."""
 
@@ -27,40 +32,106 @@ _HEAD = """# A draft from the names and types of columns; no value of the table 
 # Replace FILL-IN by public knowledge. Never read bounds off the data, because a bound that moved with one person's
 # record would reveal that record. Delete the columns that do not belong to a state.
 """
+_CSV_HEAD = """# A CSV file has no types: move columns of text to category = ["NAME:a,b,c"]. `privrl prepare` turns
+# the records of a CSV file into the Parquet file that `privrl fit` reads.
+"""
+_FIGURE = re.compile(r"|[-+]?[\d.,:/ T-]*\d[\d.,:/ TZ-]*")  # an empty cell, a number or a time
 
 
 def draft_schema(path: str | Path) -> str:
     """Draft a schema file to be completed by hand, for a Parquet file or a folder of Parquet files.
 
-    **Formal guarantee.** The draft depends only on the names and the types of the columns. The footer of a Parquet file
-    also holds the smallest and the largest value of each column; they are not read.
+    **Formal guarantee.** The draft depends only on the names and the types of the columns, and on the public settings
+    that `privrl prepare` writes into a file. The footer of a Parquet file also holds the smallest and the largest value
+    of each column; they are not read.
     """
     import pyarrow.parquet as pq
 
     file = parquet_files(path)[0]
     with redact_errors(f"The names and types of the columns of `{file.name}` cannot be read"):
-        types = {field.name: field.type for field in pq.read_schema(file)}
-    parts = {part: _first(names, types) for part, names in _HINTS.items()}
-    lines = [f"{part} = {_quoted(parts[part] or FILL_IN)}" for part in ("unit", "step", "reward")]
-    lines += [f"{part} = {_quoted(column)}" for part in ("episode", "terminated") if (column := parts[part])]
-    lines += [f"horizon = {_quoted(FILL_IN)}  # the largest number of steps in an episode"]
-    lines += [f"action = {_quoted(parts['action'] or FILL_IN)}"]
-    lines += [
-        f"action_edges = {_quoted(FILL_IN)}  # for example 0,0.02,0.05: each edge starts an action. Or num_actions = 5"
-    ]
+        schema = pq.read_schema(file)
+        types = {field.name: field.type for field in schema}
+        written = (schema.metadata or {}).get(SETTINGS.encode())
+        known = dict({} if written is None else json.loads(written))
+    lines = []
     features, categories = [], []
+    parts = _parts(types, known)
     for column, dtype in types.items():
-        if column in parts.values():
+        if column in parts.values() or column in known.get("action", ()):
             continue
-        if _holds(dtype, "feature", column):
-            features.append(f"{column}:{FILL_IN}..{FILL_IN}")
+        if sounds_like_outcome(column):
+            lines.append(_left_out(column))
+        elif "state" in parts:
+            lines.append(f"# {_quoted(column)}: not used, because `state` is the whole state")
+        elif _holds(dtype, "feature", column):
+            features.append(column)
         elif _holds(dtype, "category", column):
-            categories.append(f"{column}:{FILL_IN},{FILL_IN}")
+            categories.append(column)
         else:
             lines.append(f"# {_quoted(column)}: neither numbers nor text, so it cannot be part of a state")
-    lines += _list("feature", features, "NAME:LO..HI; append :missing if values may be absent, :log for a log scale")
-    lines += _list("category", categories, "NAME:a,b,c, with all values that may occur")
-    return _HEAD + "\n".join(lines) + "\n"
+    return _HEAD + "\n".join([*_lines(parts, known), *lines, *_states(features, categories)]) + "\n"
+
+
+def draft_from_names(names: Sequence[str], file: str) -> str:
+    """Draft a schema file from the first line of a CSV file, which has no types.
+
+    Raises:
+        TableError: the first line has empty cells or numbers, so it is a record and not names. It is not quoted.
+    """
+    if any(_FIGURE.fullmatch(name.strip()) for name in names) or len(set(names)) != len(names):
+        raise TableError(
+            f"The first line of `{file}` must name the columns, each once. If another character than a comma is "
+            "between cells, declare it (`--delimiter`)."
+        )
+    parts = _parts(names, {})
+    rest = [name for name in names if name not in parts.values()]
+    lines = [_left_out(name) for name in rest if sounds_like_outcome(name)]
+    features = [] if "state" in parts else [name for name in rest if not sounds_like_outcome(name)]
+    return _HEAD + _CSV_HEAD + "\n".join([*_lines(parts, {}), *lines, *_states(features, [])]) + "\n"
+
+
+def _parts(present: Iterable[str], known: Mapping[str, Any]) -> dict[str, str]:
+    """The column of each part, from the settings of `prepare` or from its name."""
+    columns = list(present)
+    found = {part: known.get(part) or _first(names, columns) for part, names in _HINTS.items() if part != "action"}
+    action = known["action"][0] if known.get("action") else _first(_HINTS["action"], columns)
+    return {part: column for part, column in {**found, "action": action}.items() if column in columns}
+
+
+def _lines(parts: Mapping[str, str], known: Mapping[str, Any]) -> list[str]:
+    """The lines of a draft before the measurements."""
+    lines = [f"{part} = {_quoted(parts.get(part, FILL_IN))}" for part in ("unit", "step", "reward")]
+    direction = "which values of the reward are good: high or low"
+    lines += [f"good = {_quoted(known.get('good', FILL_IN))}  # {direction}"]
+    lines += ["rewards_at_end = true  # only the last step of an episode pays"] if known.get("rewards_at_end") else []
+    optional = ("episode", "terminated", "state", "next_state")
+    lines += [f"{part} = {_quoted(parts[part])}" for part in optional if part in parts]
+    if "state" in parts:
+        lines += [f"num_states = {known.get('num_states') or _quoted(FILL_IN)}  # states are 0, 1, ..."]
+        lines += [f"terminal = {known['terminal']}  # the end of an episode"] if known.get("terminal") else []
+    lines += [f"horizon = {known.get('horizon') or _quoted(FILL_IN)}  # the largest number of steps in an episode"]
+    actions = known.get("action") or [parts.get("action", FILL_IN)]
+    lines += [f"action = {_entries(actions)}"]
+    edges = "for example 0,0.02,0.05: each edge starts an action. Or num_actions = 5"
+    return [*lines, f"action_edges = {_entries([FILL_IN] * len(actions))}  # {edges}"]
+
+
+def _states(features: Sequence[str], categories: Sequence[str]) -> list[str]:
+    """The lines of measurements."""
+    numbers = [f"{column}:{FILL_IN}..{FILL_IN}" for column in features]
+    listed = [f"{column}:{FILL_IN},{FILL_IN}" for column in categories]
+    return [
+        *_list("feature", numbers, "NAME:LO..HI; append :missing if values may be absent, :log for a log scale"),
+        *_list("category", listed, "NAME:a,b,c, with all values that may occur"),
+    ]
+
+
+def _left_out(column: str) -> str:
+    return f"# {_quoted(column)}: sounds like an outcome, which is not known when a decision is made"
+
+
+def _entries(texts: Sequence[str]) -> str:
+    return _quoted(texts[0]) if len(texts) == 1 else f"[{', '.join(map(_quoted, texts))}]"
 
 
 def _first(names: tuple[str, ...], present: Iterable[str]) -> str | None:

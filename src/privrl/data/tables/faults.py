@@ -17,9 +17,11 @@ from privrl.data.rows.measured_columns import read_doses, read_measurements
 from privrl.data.rows.row_checks import RowChecker, read_ends, read_steps
 from privrl.data.schema.columns import (
     check_indices,
+    check_propensities,
     check_rewards,
     check_type,
     read_ids,
+    read_numbers,
     read_required_numbers,
     read_whole_numbers,
     refuse,
@@ -28,11 +30,13 @@ from privrl.data.schema.columns import (
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, Schema, TableError, declare_table, require_column
 from privrl.data.tables.parquet import read_parquet
+from privrl.mdp.measurements import Feature
 from privrl.shapes import Bool
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_MOVED = "It is moved to the bound. If this is unexpected, check the unit of measurement, and correct the bound."
 _ORDER = ("unit", "episode", "step", "terminated")
 _Read = Callable[["pa.RecordBatch", Place], object]
 
@@ -56,6 +60,25 @@ def find_faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
     if not found.messages:
         with found:
             read_parquet(paths, **columns).check()
+    return list(found.messages.values())
+
+
+def find_outside(paths: Paths, columns: dict[str, Any]) -> list[str]:
+    """The first row outside each public bound of a table without faults; values outside are moved to the bound.
+
+    A message names neither the value nor the number of rows.
+    """
+    declared = {name: value for name, value in columns.items() if name != "sort"}
+    schema, _ = declare_table(**declared)
+    table = Table(parquet_files(paths), schema, columns.get("sort", False))
+    found = _Found()
+    for feature in schema.features:
+        if isinstance(feature, Feature):
+            for batch, place in table.batches([f"feature {feature.name}"]):
+                values, null = read_numbers(batch, feature.name, place)
+                below, above = ~null & (values < feature.low), ~null & (values > feature.high)
+                for bad, bound in ((below, f"below {feature.low:g}"), (above, f"above {feature.high:g}")):
+                    found.refuse(bad, feature.name, place, f"is {bound}", _MOVED)
     return list(found.messages.values())
 
 
@@ -145,6 +168,8 @@ def _reader(part: str, column: str, schema: Schema, bounds: Bounds) -> _Read:
     if kind == "reward":
         span = bounds.reward_range
         return lambda batch, place: check_rewards(read_required_numbers(batch, column, place), column, place, span)
+    if kind == "propensity":
+        return lambda batch, place: check_propensities(read_required_numbers(batch, column, place), column, place)
     if kind in ("step", "terminated"):
         read = read_steps if kind == "step" else read_ends
         return lambda batch, place: read(batch, column, place)

@@ -40,6 +40,7 @@ def read_parquet(
     episode: str | None = None,
     next_state: str | None = None,
     terminated: str | None = None,
+    propensity: str | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     max_episodes_per_unit: int = 1,
     max_actions: int = 12,
@@ -67,6 +68,7 @@ def read_parquet(
         next_state: null or -1 if not recorded. Without it, the state of the next row (unknown at the end).
         terminated: true on the last row of an episode that ended. With `features`, episodes without it count as cut
             off.
+        propensity: the logged probability, in (0, 1], with which a program took the recorded action.
         horizon, num_states, num_actions, reward_range, max_episodes_per_unit: the public bounds, see `Bounds`. The
             learner may supply the numbers of states and actions later (`with_sizes`).
         max_actions: the largest number of actions that doses may make; it guards against an accidental product of many.
@@ -94,6 +96,7 @@ def read_parquet(
         episode=episode,
         next_state=next_state,
         terminated=terminated,
+        propensity=propensity,
         reward_range=reward_range,
         max_episodes_per_unit=max_episodes_per_unit,
         max_actions=max_actions,
@@ -210,12 +213,16 @@ class _Assembler:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: _Open | None = None
+        self._logged = False
         self._num_episodes = self._num_kept = 0
 
     def add(self, rows: Rows) -> Block:
         """The chosen episodes of the units that these rows complete."""
         self._num_episodes += len(rows.starts)
         columns: tuple[np.ndarray, ...] = (rows.states, rows.actions, rows.rewards)
+        self._logged = rows.propensities is not None
+        if rows.propensities is not None:
+            columns += (rows.propensities,)
         if rows.next_states is not None:
             columns += (rows.next_states,)
         elif rows.ended is not None and rows.states.ndim > 1:
@@ -244,10 +251,10 @@ class _Assembler:
     def _block(self, chosen: _Open) -> Block:
         self._num_kept += len(chosen.unit)
         states, actions, rewards, *given = chosen.columns
-        lengths = chosen.lengths
+        logged, lengths = given.pop(0) if self._logged else None, chosen.lengths
         recorded = bool(given) and given[0].dtype != bool
         next_states = given[0] if recorded else following_states(states, lengths, *given)
-        return Block(chosen.unit, lengths, states, actions, rewards, next_states)
+        return Block(chosen.unit, lengths, states, actions, rewards, next_states, logged)
 
 
 def _joined(first: _Open, second: _Open) -> _Open:

@@ -120,8 +120,8 @@ def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
     order = np.argsort(owner, kind="stable")
     order = order[length[order] > 0]
     valid = np.arange(batch.rewards.shape[-1]) < length[order, None]
-    grids = (batch.states, batch.actions, batch.rewards, batch.next_states)
-    columns = (np.asarray(grid)[order][valid] for grid in grids)
+    grids = (batch.states, batch.actions, batch.rewards, batch.next_states, batch.propensities)
+    columns = (np.asarray(grid)[order][valid] for grid in grids if grid is not None)
     return Block(owner[order], length[order], *columns)
 
 
@@ -135,6 +135,8 @@ def _columns(
     last = np.repeat(block.lengths, block.lengths) - 1 == block.steps
     who = {"unit_id": unit if names is None else names.take(pa.array(unit)), "episode_id": episode, "step": block.steps}
     did = {"action": block.actions, "reward": block.rewards}
+    if block.propensities is not None:
+        did["propensity"] = block.propensities
     if block.states.ndim > 1:
         ended = last & (block.next_states == ENDED).all(axis=1)
         return who | _measured(block.states, features, {*who, *did}) | did | {"terminated": ended}

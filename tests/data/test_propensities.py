@@ -1,0 +1,91 @@
+"""Logged propensities: checked, kept with their rows, part of a table's identity, and used by an evaluation."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from contract import tiny_world
+
+import privrl
+from privrl.data.episodes import Episodes
+from privrl.data.schema.table_schema import TableError
+from privrl.data.tables.parquet import read_parquet
+from privrl.data.tables.write import write_parquet
+from privrl.mdp.types import Trajectory
+
+ENV = tiny_world(4)
+H = ENV.horizon
+KEY = b"k" * 32
+COLUMNS: dict[str, Any] = {
+    "unit": "unit_id",
+    "episode": "episode_id",
+    "step": "step",
+    "state": "state",
+    "action": "action",
+    "reward": "reward",
+    "next_state": "next_state",
+    "horizon": H,
+    "num_states": ENV.num_states,
+    "num_actions": ENV.num_actions,
+}
+
+
+def logged(people: int, seed: int = 0) -> Trajectory:
+    stays = jax.tree.map(np.asarray, ENV.sample(ENV.behaviour_policy(), people, jax.random.key(seed)))
+    p = np.asarray(ENV.behaviour)[stays.states, stays.actions]
+    p = np.where(np.arange(H) < stays.length[:, None], p, 1.0)
+    return Trajectory(stays.states, stays.actions, stays.rewards, stays.next_states, stays.length, p)
+
+
+def table(stays: Trajectory) -> Episodes:
+    return Episodes.from_trajectories(stays, num_states=ENV.num_states, num_actions=ENV.num_actions)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -0.25, 1.0625, np.nan, np.inf])
+def test_a_propensity_outside_its_range_is_refused_and_not_quoted(wrong: float) -> None:
+    stays = logged(5)
+    assert stays.propensities is not None
+    stays.propensities[3, 0] = wrong
+    with pytest.raises(TableError, match="`propensities`.*episode 3, step 0") as caught:
+        table(stays)
+    assert "25" not in str(caught.value)
+
+
+def test_propensities_stay_with_their_rows_in_files_and_in_memory(tmp_path: Path) -> None:
+    stays = logged(40)
+    write_parquet(tmp_path / "stays.parquet", stays)
+    read = read_parquet(tmp_path / "stays.parquet", **COLUMNS, propensity="propensity")
+    assert read.logged and table(stays).logged
+    (whole,), (again,) = read.batches(40), table(stays).batches(40)
+    for batch in (whole, again):
+        taken = np.arange(H) < np.asarray(batch.length)[:, None]
+        expected = np.asarray(ENV.behaviour)[np.asarray(batch.states), np.asarray(batch.actions)]
+        np.testing.assert_array_equal(np.asarray(batch.propensities)[taken], expected[taken])
+    without = read_parquet(tmp_path / "stays.parquet", **COLUMNS)
+    assert not without.logged and next(without.batches(40)).propensities is None
+
+
+def test_a_table_with_another_propensity_is_another_table() -> None:
+    one, other = logged(6), logged(6)
+    assert other.propensities is not None
+    before = table(one).digest(KEY)
+    assert table(other).digest(KEY) == before
+    other.propensities[2, 0] = np.nextafter(other.propensities[2, 0], 0.0)
+    assert table(other).digest(KEY) != before
+
+
+def test_an_evaluation_says_who_decided() -> None:
+    stays, advice = logged(400), np.zeros(ENV.num_states, int)
+    budget = {"epsilon": 3.0, "delta": 1e-6, "key": 0}
+    found = privrl.evaluate(table(stays), advice, **budget)
+    assert found.assumption == "logged" and found.trend is None and found.gain is not None and found.model_gain is None
+    assert "program" in found.certificate.bounds["who decided"] and "logged the probability" in found.words
+    plain = table(Trajectory(stays.states, stays.actions, stays.rewards, stays.next_states, stays.length))
+    stated = privrl.evaluate(plain, advice, **budget, assume_recorded=True)
+    assert stated.assumption == "recorded" and "Assumed by the study team" in stated.words
+    assert "does not verify" in stated.certificate.bounds["who decided"]
+    assert privrl.evaluate(plain, advice, **budget).assumption == "checked"
+    with pytest.raises(ValueError, match="Leave out one of them"):
+        privrl.evaluate(table(stays), advice, **budget, assume_recorded=True)
