@@ -12,11 +12,11 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 SINGLE_THREAD := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 XLA_FLAGS="--xla_cpu_multi_thread_eigen=false $$XLA_FLAGS"
 PYTEST := $(SINGLE_THREAD) $(BIN)/python -m pytest -q -n auto --maxprocesses $(WORKERS) --dist worksteal
 # Every shape and type is checked at run time where there is time for it.
-CHECKED := --jaxtyping-packages="privrl,beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
+CHECKED := --jaxtyping-packages=privrl,checked_types.check
 COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
-.PHONY: help demo demo-vitals test test-all test-slow lint format bench docs paper-map pins clean
+.PHONY: help demo demo-vitals demo-pilot test test-all test-slow lint format bench docs paper-map pins clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -27,6 +27,9 @@ demo: .venv/runtime.stamp  ## a private sepsis-treatment policy, its certificate
 
 demo-vitals: .venv/runtime.stamp  ## from a raw export with times, gaps and doses to a report, in $(OUT)-vitals
 	$(BIN)/privrl demo vitals --out $(OUT)-vitals
+
+demo-pilot: .venv/runtime.stamp  ## a trial of a learnt policy where it helps and where it harms, in $(OUT)-pilot
+	$(BIN)/privrl demo pilot --out $(OUT)-pilot
 
 test: lint  ## style, types, layers, and the first tier: what notices a broken promise, one test of everything
 	$(PYTEST) -m "first"
@@ -63,7 +66,7 @@ pins: .venv/dev.stamp  ## newest versions of everything, pinned with hashes
 	$(COMPILE) --extra docs --constraint requirements-dev.txt --output-file requirements-docs.txt pyproject.toml
 
 clean:  ## remove what the other targets made
-	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo demo-vitals site
+	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo demo-vitals demo-pilot site
 	find src tests examples bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 .venv/bin/python:

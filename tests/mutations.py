@@ -40,10 +40,9 @@ NOISE = (
     Mutation(
         "Laplace noise halved",
         "privacy/noise/distributions.py",
-        ENTRY_BY_ENTRY,
-        f"{ENTRY_BY_ENTRY} / 2",
+        "return jnp.broadcast_to(self.scale, self.shape) * drawn",
+        "return jnp.broadcast_to(self.scale, self.shape) * drawn / 2",
         "privacy/test_noise.py::test_exact_quantiles_are_exact",
-        1,
     ),
     Mutation(
         "symmetric noise too small",
@@ -97,9 +96,23 @@ NOISE = (
     Mutation(
         "noise of a local message halved",
         "privacy/trust/vector_channels.py",
-        "contribution(record, query) + noise",
-        "contribution(record, query) + noise / 2",
+        "contribution(record, query) + drawn",
+        "contribution(record, query) + drawn / 2",
         "privacy/test_channels.py::test_a_vector_is_sent_with_the_noise_of_its_budget",
+    ),
+    Mutation(
+        "a direction lies half as often",
+        "privacy/trust/direction_channels.py",
+        "< jax.nn.sigmoid(-self.epsilon)",
+        "< jax.nn.sigmoid(-self.epsilon) / 2",
+        "privacy/test_directions.py::test_attacks_reach_the_epsilon_of_a_direction_and_no_more",
+    ),
+    Mutation(
+        "an exact direction lies half as often",
+        "privacy/trust/direction_channels.py",
+        "lies = chance < lie_threshold(2, self.epsilon)",
+        "lies = chance < lie_threshold(2, self.epsilon) // 2",
+        "privacy/test_directions.py::test_given_the_line_a_report_is_a_randomised_response",
     ),
     Mutation(
         "noise of exact channels halved",
@@ -125,9 +138,37 @@ NOISE = (
     Mutation(
         "a tree's depth forgotten",
         "privacy/continual/mechanisms.py",
-        "return math.sqrt(self.steps.bit_length())",
-        "return 1.0",
+        "levels = self.steps.bit_length()",
+        "levels = 1",
         "privacy/test_continual.py::test_factor_is_the_privacy_of_the_whole_sequence",
+    ),
+    Mutation(
+        "a tree's levels counted for Gaussian noise, and its noise is Laplace",
+        "privacy/continual/mechanisms.py",
+        'return float(levels) if self.noise == "laplace" else math.sqrt(levels)',
+        "return math.sqrt(levels)",
+        "privacy/test_intervals.py::test_sensitivities_are_those_of_the_matrices",
+    ),
+    Mutation(
+        "intervals of one leaf counted once",
+        "privacy/continual/intervals.py",
+        "return float(self.columns().max())",
+        "return 1.0",
+        "privacy/test_intervals.py::test_sensitivities_are_those_of_the_matrices",
+    ),
+    Mutation(
+        "visits counted once for Laplace noise",
+        "privacy/continual/participation.py",
+        "for _ in range(min(m, -(-steps // distance))):",
+        "for _ in range(1):",
+        "privacy/test_intervals.py::test_sums_of_columns_are_exact",
+    ),
+    Mutation(
+        "running sums encoded with Laplace noise for their L2 norm",
+        "privacy/trust/repeated.py",
+        "return largest_sum(np.abs(encoder).sum(axis=0), participation)",
+        "return largest_sum(np.sqrt((encoder**2).sum(axis=0)), participation)",
+        "privacy/test_intervals.py::test_whole_numbers_of_two_people_are_within_the_sensitivity",
     ),
     Mutation(
         "sampling under replacement with half the noise",
@@ -139,6 +180,34 @@ NOISE = (
 )
 
 CONTRIBUTIONS = (
+    Mutation(
+        "the number received in a trial with the noise of the sum",
+        "statistics/arm_sums.py",
+        "return math.sqrt(1.0 - self.reach**2)",
+        "return 1.0",
+        "statistics/test_arm_sums.py::test_no_pair_of_records_exceeds_the_sensitivity_and_it_is_met",
+    ),
+    Mutation(
+        "gains of several pairs with the noise of the largest one",
+        "statistics/off_policy.py",
+        "return math.hypot(*self._largest(adjacency))",
+        "return max(self._largest(adjacency))",
+        "statistics/test_evaluation.py::test_bounds_are_right_over_every_record_and_nearly_met",
+    ),
+    Mutation(
+        "weights from logged propensities not clipped",
+        "mdp/assistance.py",
+        "w = running if p is None else jnp.minimum(w, max_weight)",
+        "w = running if p is None else w",
+        "statistics/test_evaluation.py::test_logged_weights_stay_in_their_range_whatever_the_file_says",
+    ),
+    Mutation(
+        "outcomes of a trial not clipped",
+        "statistics/arm_sums.py",
+        "jnp.clip(offset / (self.high - self.low), 0.0, 1.0)",
+        "offset / (self.high - self.low)",
+        "statistics/test_arm_sums.py::test_no_pair_of_records_exceeds_the_sensitivity_and_it_is_met",
+    ),
     Mutation(
         "counts doubled",
         "statistics/counts.py",
@@ -338,6 +407,13 @@ REDRAWN = (
 
 PLACES = (
     Mutation(
+        "the next state of another person",
+        "data/prepare/prepare_table.py",
+        "known = step < np.repeat(self._last, self.count)",
+        "known = np.arange(len(step)) < len(step) - 1",
+        "data/test_prepare_forms.py::test_states_of_a_person_depend_on_that_person_alone",
+    ),
+    Mutation(
         "a block closes when everybody has finished",
         "studies/live/patience.py",
         "return self._now() >= closing or",
@@ -378,6 +454,13 @@ PLACES = (
         "for number in range(times):",
         "for number in range(times + 1):",
         "test_agent_returns.py::test_who_comes_back_is_in_the_block_that_fills_then",
+    ),
+    Mutation(
+        "a person who returns to a trial counts again",
+        "studies/live/patience.py",
+        'return self._kept(ticket.number).get("counts", True) if later is None else later.counts',
+        'return self._kept(ticket.number).get("counts", True)',
+        "test_randomisation.py::test_the_arm_is_drawn_once_and_the_same_on_every_machine_and_after_every_restart",
     ),
     Mutation(
         "visits counted that are too near to each other",
@@ -519,6 +602,41 @@ SETTINGS = (
 )
 CERTIFICATES = (
     Mutation(
+        "pure studies reserve the square of their epsilon",
+        "privacy/accounting/composition.py",
+        'event.parameter if event.mechanism == "gaussian" else dominating_mu(event.parameter)',
+        "event.parameter",
+        "privacy/test_shared_budget.py::test_costs_add_up_exactly_and_the_worst_group_counts",
+    ),
+    Mutation(
+        "a dominating mu of half an epsilon",
+        "privacy/accounting/gdp.py",
+        "root = float(erfinv(math.tanh(epsilon / 2)))",
+        "root = float(erfinv(math.tanh(epsilon / 4)))",
+        "privacy/test_shared_budget.py::test_a_gaussian_pair_dominates_every_pure_release_and_a_smaller_mu_does_not",
+    ),
+    Mutation(
+        "a shared budget rounds costs down",
+        "privacy/shared_budget.py",
+        "return -(-amount // _step(limit)) * _step(limit) if limit else amount",
+        "return amount // _step(limit) * _step(limit) if limit else amount",
+        "privacy/test_shared_budget.py::test_pools_and_charges_are_exact_in_floating_point",
+    ),
+    Mutation(
+        "a shared budget that pays for other people",
+        "privacy/shared_budget.py",
+        "if unit != terms.unit:",
+        "if False:",
+        "privacy/test_shared_budget.py::test_another_unit_or_relation_is_refused_before_anything_is_reserved",
+    ),
+    Mutation(
+        "a study that reserves after its sums",
+        "studies/offline/procedure.py",
+        "study.reserve(budget, verb, unit_column, key, store)",
+        "pass",
+        "privacy/test_shared_budget.py::test_a_study_that_does_not_fit_computes_no_sum",
+    ),
+    Mutation(
         "a certificate beside any policy",
         "studies/results/certify.py",
         "if certificate.result_sha256 != policy_sha256(policy):",
@@ -566,6 +684,13 @@ CERTIFICATES = (
         'else {"users", "episodes"}',
         "else set()",
         "test_public.py::test_which_sizes_are_public",
+    ),
+    Mutation(
+        "a refusal by a secret number of people",
+        "studies/offline/enough_people.py",
+        'and privatizer.adjacency == "replace-one"',
+        "",
+        "test_public.py::test_a_refusal_never_depends_on_a_secret_number",
     ),
 )
 BROWSER = (
@@ -649,8 +774,15 @@ SERVICE = (
         "service/test_operator.py::test_nothing_depends_on_a_record",
     ),
     Mutation(
+        "a revoked key works while the store is away",
+        "service/access.py",
+        "if not (reading or self.current):",
+        "if False:",
+        "service/test_central_service.py::test_keys_that_cannot_be_read_are_refused_after_a_minute",
+    ),
+    Mutation(
         "a made-up ticket of an app",
-        "service/central.py",
+        "service/ticketed.py",
         "if self._signing is not None and hmac.compare_digest(raw[:_MAC_BYTES], self._mac(raw[_MAC_BYTES:])):",
         "if self._signing is not None:",
         "service/test_attacks.py::test_nothing_is_found_on_the_service",

@@ -26,6 +26,7 @@ from privrl.mdp.measurements import Category, Feature, Measurement
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.mdp.types import TabularPolicy
 from privrl.mdp.value_features import TableValueFeature
+from privrl.statistics.arm_sums import ArmSums, Assignment, Outcomes
 from privrl.statistics.choice import CandidateScores
 from privrl.statistics.column_shares import ColumnShares
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
@@ -38,7 +39,7 @@ from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.norms import Norms, PersonNorms
-from privrl.statistics.off_policy import Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import Changed, Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
@@ -58,8 +59,11 @@ class Searched:
     queries: tuple[Any, ...] = (None,)
     linear: bool = field(default=False, kw_only=True)
     columns: tuple[Measurement, ...] = field(default=(), kw_only=True)
+    outcomes: int = field(default=0, kw_only=True)
 
     def records(self, count: int = 480, seed: int = 0) -> Any:
+        if self.outcomes:
+            return Outcomes(_adversarial_numbers(count, self.outcomes, seed))
         if self.linear:
             return adversarial_lq_records(H, N, D, count=count, seed=seed)
         if self.columns:
@@ -72,6 +76,28 @@ class Searched:
         people = jax.tree.map(lambda x: x[stays], made)
         people.length[1::3, 1] = 0  # one stay alone
         return people
+
+
+def _adversarial_numbers(count: int, width: int, seed: int) -> np.ndarray:
+    """Ordinary values, bounds, values beyond them, and what is not a number."""
+    rng = np.random.default_rng(seed)
+    odd = [0.0, 1.0, -0.0, -1.0, 5.0, 30.0, 1e308, -1e308, 5e-324, np.nan, np.inf, -np.inf]
+    return np.where(
+        rng.random((count, width)) < 0.7, rng.choice(odd, (count, width)), rng.uniform(0, 30, (count, width))
+    )
+
+
+def _arms() -> tuple[Searched, ...]:
+    """Bounds and centres of several kinds; each arm and group on its own, because both worlds have the same."""
+    assigned = tuple(
+        Plan(None, Assignment(jnp.asarray(arm), jnp.asarray([cell]))) for arm, cell in ((0, 0), (1, 2), (-1, 1))
+    )
+    kinds = (
+        ArmSums(2, 0.0, 1.0, 0.125),
+        ArmSums(3, 0.0, 30.0, 0.875, which=1),
+        ArmSums(2, -1.0, 7.0, 0.5, num_groups=3, partition=0),
+    )
+    return tuple(Searched(kind, assigned, outcomes=2) for kind in kinds)
 
 
 def _table(seed: int = 0) -> TableFeatures:
@@ -223,7 +249,10 @@ _MEASURED = tuple(_on_measurements(*dials) for dials in ((1.5, 4.0), (19.0, 50.0
 
 def _gains(policy: AbstractAssisted, columns: tuple[Measurement, ...] = ()):
     settings = ((m, squared) for m in (0.69, 1.0) for squared in (False, True))
-    return (Searched(Gains(policy, jnp.asarray(m), squared=squared), columns=columns) for m, squared in settings)
+    several, pairs = (False, True), ((1.5, 4.0), (5.0, 20.0))
+    yield from (Searched(Gains(policy, jnp.asarray(m), squared=squared), columns=columns) for m, squared in settings)
+    joint = (Gains(policy, jnp.asarray(0.3), squared=squared, limits=pairs) for squared in several)
+    yield from (Searched(one, columns=columns) for one in joint)
 
 
 def _scores() -> tuple[Searched, ...]:
@@ -247,6 +276,7 @@ def _scores() -> tuple[Searched, ...]:
 
 
 CASES: dict[type, tuple[Searched, ...]] = {
+    ArmSums: _arms(),
     VisitCounts: _counts(VisitCounts),
     RewardSums: _counts(RewardSums),
     TransitionCounts: (
@@ -278,6 +308,7 @@ CASES: dict[type, tuple[Searched, ...]] = {
         *(Searched(Weights(policy)) for policy in _ASSISTED),
         *(Searched(Weights(policy), columns=COLUMNS) for policy in _MEASURED),
     ),
+    Changed: (Searched(Changed(_ASSISTED[0])), Searched(Changed(_MEASURED[0]), columns=COLUMNS)),
     Unsupported: (Searched(Unsupported(_ASSISTED[0])), Searched(Unsupported(_MEASURED[0]), columns=COLUMNS)),
     Gains: (*(one for policy in _ASSISTED for one in _gains(policy)), *_gains(_MEASURED[0], COLUMNS)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),

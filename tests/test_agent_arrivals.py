@@ -208,7 +208,7 @@ def test_late_again_and_counted_records_are_answered_alike(store, clock):
     public = [name for name in dir(agent) if not name.startswith("_")]
     assert sorted(public) == [
         "act", "begin_episode", "begin_episodes", "certificate", "count_records", "deadline", "end_episode",
-        "end_episodes", "next_closing", "num_arrived", "plans", "policy", "result",
+        "end_episodes", "last_closing", "latest_arrival", "next_closing", "num_arrived", "plans", "policy", "result",
     ]  # fmt: skip
     assert agent.result().report == {"tickets": 2}
 

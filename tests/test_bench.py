@@ -188,7 +188,12 @@ def test_no_two_fits_of_the_zoo_share_noise(monkeypatch):
         S, A, H = learner.space + (learner.horizon,)
         return SimpleNamespace(policy=TabularPolicy(jnp.full((H, S, A), 1.0 / A)), report={})
 
+    def ask(*asked, key, **how):
+        keys.append(tuple(jax.random.key_data(key).tolist()))
+        return SimpleNamespace(found=None)
+
     monkeypatch.setattr(privrl, "fit", fit)
+    monkeypatch.setattr(zoo, "ask_curator", ask)
     monkeypatch.setattr(zoo, "judged", lambda world, found, key: keys.append(tuple(jax.random.key_data(key).tolist())))
     for world in worlds:
         zoo.study(world, "dp-fqi", 20, 1.0, 0, evaluated=True)
@@ -197,6 +202,18 @@ def test_no_two_fits_of_the_zoo_share_noise(monkeypatch):
 
 
 _LINE = ("world", "recipe", "people", "epsilon", "seed", "share", "whole", "whole_se")
+
+
+def test_coverage_is_counted_by_kind_of_world_and_only_where_an_estimate_was_given():
+    name = "severity-48"
+    unit = WORLDS[name].range
+    inside, outside = {"low": 0.0, "high": 0.2 * unit}, {"low": 0.3 * unit, "high": 0.4 * unit}
+    lines = [
+        {"world": name, "whole": 0.1, "estimated": {"assisted": 0.1, "gain": None, "model_gain": end}}
+        for end in (inside, outside, None)
+    ]
+    assert list(zoo.coverage(lines))[2:] == ["| hidden severity | estimated | `model_gain` | 2 | 0.50 |"]
+    assert list(zoo.coverage([{"world": name, "whole": 0.1}])) == []
 
 
 def test_one_tenth_of_all_people_choose_in_the_zoo():

@@ -196,7 +196,8 @@ def test_fit_on_a_table_then_certify_then_use_without_the_data(fitted: tuple[dic
     assert not {"value", "episodes", "seconds"} & set(content) and content["seed"] is None
     assert content["certificate"]["noise_source"] == "system"
     assert content["certificate"]["records_per_unit"] == 2
-    assert sorted(path.name for path in out.iterdir()) == ["certificate.json", "policy.npz", "report.json"]
+    saved = {path.name for path in out.iterdir()}
+    assert saved == {"certificate.json", "policy.json", "policy.npz", "report.json"}
     loaded = privrl.Result.load(out)
     assert loaded.policy.probabilities.shape == (4, 3, 2)
     assert 0 <= loaded.policy.action(state=2, step=0) < 2
@@ -385,6 +386,11 @@ def test_list_names_everything() -> None:
     listed = {figure["name"] for figure in call("list", "figures", "--json").json()["figures"]}
     assert {"sahu-fig1a", "liao-he-gu-fig2b", "qiao-wang-fig1a", "wang-hegde-fig1", "frontier-lq"} <= listed
     assert "ldp-ucbvi" in call("list", "recipes").out
+
+
+def test_without_a_recipe_privrl_is_cited() -> None:
+    assert call("cite", "--json").json()["keys"] == ["privrl"]
+    assert call("cite").out.startswith("@software{privrl,")
 
 
 @pytest.mark.parametrize("name", recipes)

@@ -44,13 +44,15 @@ def test_fit_evaluates_says_the_truth_beside_it_and_ends_with_the_verdict(tmp_pa
         "advice.npz",
         "certificate.json",
         "evaluation.json",
+        "policy.json",
         "policy.npz",
         "report.json",
     }
     printed = call(*arguments, "--require-better")
     assert printed.code == 0
     lines = printed.out.strip().splitlines()
-    assert lines[-1].startswith("Better than practice, by at least") and lines[-2].startswith("The truth in this world")
+    assert lines[-2].startswith("Better than practice, by at least") and lines[-3].startswith("The truth in this world")
+    assert lines[-1].startswith("Next step: a pilot with ")
     assert call("certify", tmp_path / "out", "--allow-non-private").code == 0
 
 
@@ -64,7 +66,7 @@ def test_what_is_not_better_is_withheld_where_that_is_required(tmp_path: Path) -
     out = tmp_path / "out"
     called = call(*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--require-better", "--out", out)
     assert called.code == 3, called.err
-    assert called.out.strip().splitlines()[-1] == "Not shown to be better than practice."
+    assert called.out.strip().splitlines()[-2] == "Not shown to be better than practice."
     assert "The budget is spent, and there is no policy" in called.out
     assert set(files(out)) == {"certificate.json", "evaluation.json", "report.json"}
     assert set(json.loads((out / "certificate.json").read_text())["files"]) == {"evaluation.json", "report.json"}
@@ -88,7 +90,7 @@ UNIT = ("--unit", "unit_id")
 
 def test_evaluate_adds_two_files_with_its_own_certificate(table: Path, fitted: Path, practice: Path) -> None:  # noqa: F811
     before = files(fitted)
-    arguments = ("evaluate", table, fitted, *UNIT, *BUDGET, "--practice", practice, "--out", fitted)
+    arguments = ("evaluate", table, fitted, "--spend-anyway", *UNIT, *BUDGET, "--practice", practice, "--out", fitted)
     called = call(*arguments, "--unit-noun", "patient")
     assert called.code == 0, called.err
     after = files(fitted)
@@ -117,7 +119,7 @@ def test_evaluate_adds_two_files_with_its_own_certificate(table: Path, fitted: P
 
 def test_the_unit_of_an_unsigned_folder_comes_from_the_command_line(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
     """Before, one edited word in `report.json` certified stays, and called them patients."""
-    arguments = ("evaluate", table, fitted, *BUDGET, "--out", tmp_path / "out")
+    arguments = ("evaluate", table, fitted, "--spend-anyway", *BUDGET, "--out", tmp_path / "out")
     silent = call(*arguments)
     assert silent.code == 2 and "`--unit` is missing" in silent.err
     other = call(*arguments, "--unit", "episode_id")
@@ -140,7 +142,7 @@ def test_the_unit_of_a_signed_folder_comes_from_its_report(
     tmp_path: Path,
 ) -> None:
     Result.load(fitted).save(fitted, sign=read_private_key(keys["ours"]))
-    arguments = ("evaluate", table, fitted, *BUDGET)
+    arguments = ("evaluate", table, fitted, "--spend-anyway", *BUDGET)
     key = ("--public-key", keys["ours, public"])
     assert "`--unit` is missing" in call(*arguments, "--out", tmp_path / "out").err  # a signature that nobody checked
     theirs = call(*arguments, "--public-key", keys["theirs, public"], "--out", tmp_path / "out")
@@ -174,13 +176,22 @@ def test_a_report_with_other_types_is_refused(
     report = json.loads((fitted / "report.json").read_text())
     (fitted / "report.json").write_text(json.dumps(report | {"table": report["table"] | change}))
     rehash(fitted)
-    called = call("evaluate", table, fitted, *UNIT, *BUDGET, "--out", tmp_path / "out")
+    called = call("evaluate", table, fitted, "--spend-anyway", *UNIT, *BUDGET, "--out", tmp_path / "out")
     assert called.code == 2 and words in called.err, called.err
 
 
 def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -> None:  # noqa: F811
     np.savez(tmp_path / "protocol.npz", np.array([1, 1, 1]))
-    arguments = ("evaluate", table, tmp_path / "protocol.npz", "--epsilon", "2", "--out", tmp_path / "out")
+    arguments = (
+        "evaluate",
+        table,
+        tmp_path / "protocol.npz",
+        "--spend-anyway",
+        "--epsilon",
+        "2",
+        "--out",
+        tmp_path / "out",
+    )
     assert "--unit" in call(*arguments).err
     options = (*COLUMNS, *SIZES, "--max-episodes-per-unit", "2", "--unit-noun", "rider", "--json")
     content = call(*arguments, *options).json()
@@ -210,40 +221,76 @@ def test_evaluate_takes_a_protocol_from_elsewhere(table: Path, tmp_path: Path) -
 def test_evaluate_keeps_its_releases_in_a_store_like_fit(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
     store, log = tmp_path / "kept.store", tmp_path / "log"
     options = (*BUDGET, "--store", store, "--store-log", log, "--after-crash", "redraw")
-    assert call("evaluate", table, fitted, *UNIT, *options, "--out", tmp_path / "first").code == 0
+    assert call("evaluate", table, fitted, "--spend-anyway", *UNIT, *options, "--out", tmp_path / "first").code == 0
     assert log.is_file()
-    assert call("evaluate", table, fitted, *UNIT, *options, "--out", tmp_path / "again").code == 0  # read, not drawn
+    assert (
+        call("evaluate", table, fitted, "--spend-anyway", *UNIT, *options, "--out", tmp_path / "again").code == 0
+    )  # read, not drawn
     first, again = (json.loads((tmp_path / name / "evaluation.json").read_text()) for name in ("first", "again"))
     assert first["practice"] == again["practice"]
-    alone = call("evaluate", table, fitted, *UNIT, *BUDGET, "--store-log", log, "--out", tmp_path / "third")
+    alone = call(
+        "evaluate", table, fitted, "--spend-anyway", *UNIT, *BUDGET, "--store-log", log, "--out", tmp_path / "third"
+    )
     assert alone.code == 2 and "`--store` is missing" in alone.err
 
 
 def test_what_is_stated_goes_into_the_certificate(table: Path, fitted: Path, tmp_path: Path) -> None:  # noqa: F811
     texts = ("--purpose", "dosing <review>", "--data-period", "2019 to 2021", "--controller", "clinic")
-    called = call("evaluate", table, fitted, *UNIT, *BUDGET, *texts, "--out", tmp_path / "out")
+    called = call("evaluate", table, fitted, "--spend-anyway", *UNIT, *BUDGET, *texts, "--out", tmp_path / "out")
     assert called.code == 0 and "stated      data period: 2019 to 2021" in called.out, called.err
     assert (
         json.loads((tmp_path / "out" / "evaluation-certificate.json").read_text())["stated"]["controller"] == "clinic"
     )
     assert call("certify", tmp_path / "out", "--policy", fitted).code == 0
-    long = call("evaluate", table, fitted, *UNIT, *BUDGET, "--purpose", "x" * 501, "--out", tmp_path / "long")
+    long = call(
+        "evaluate", table, fitted, "--spend-anyway", *UNIT, *BUDGET, "--purpose", "x" * 501, "--out", tmp_path / "long"
+    )
     assert long.code == 2 and "501 characters" in long.err and not (tmp_path / "long").exists()
+
+
+def test_a_budget_is_not_spent_where_public_numbers_make_withholding_certain(
+    table: Path,  # noqa: F811
+    fitted: Path,
+    practice: Path,
+    tmp_path: Path,
+) -> None:
+    """Before, the budget was spent on a policy that could not be released whatever the data showed."""
+    out, store = tmp_path / "out", tmp_path / "store.db"
+    kept = ("--out", out, "--store", store)
+    for words, arguments in {
+        "certain to be withheld": ("evaluate", table, fitted, *UNIT, *BUDGET, "--practice", practice),
+        "never an estimate": ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--evaluate", ".5"),
+    }.items():
+        unlimited = ("--max-weight", "inf") if words == "never an estimate" else ()
+        refused = call(*arguments, *unlimited, *kept)
+        assert refused.code == 2 and words in refused.err and "`--spend-anyway`" in refused.err
+        assert "Nothing was spent" in refused.err and not out.exists()
+
+
+def test_a_plan_for_measurements_has_its_own_widths(tmp_path: Path) -> None:
+    schema = tmp_path / "stays.toml"
+    schema.write_text('feature = ["map:30..130"]\nhorizon = 12\nrewards_at_end = true\n')
+    plan = ("evaluate", "--plan", "--people", "50000", "--epsilon", "1", "--schema", schema)
+    measured = call(*plan, "--json").json()
+    assert set(measured) == {"delta", "estimated"} and measured["estimated"]["model_gain"] is None
+    assert measured["estimated"]["gain"] > 2 * 0.04  # the allowance for estimated practice on both sides
+    states = call(*plan[:-2], "--json").json()["estimated"]
+    assert measured["estimated"]["needed"] != states["needed"] and measured["estimated"]["practice"] < 0.02
+    assert "no guarantee" in call(*plan).out
+    schema.write_text('feature = ["map:30..130"]\nhorizon = 12\n')
+    assert call(*plan, "--json").json()["estimated"]["gain"] == pytest.approx(12 * measured["estimated"]["gain"])
 
 
 def test_a_plan_reads_no_data() -> None:
     plan = ("evaluate", "--plan", "--people", "50000", "--epsilon", "1", "--json")
     content = call(*plan).json()
-    assert content["delta"] == 1e-6 and content["estimated"]["gain"] is None
+    assert content["delta"] == 1e-6 and content["public"]["gain"] < content["estimated"]["gain"]
     assert 0.004 < content["public"]["gain"] < content["public"]["gain_at_most"] < 0.1
     printed = call(*plan[:-1]).out
-    assert "Widths" in printed and f"fewer than {content['public']['least_people']:,} people" in " ".join(
-        printed.split()
-    )
+    fewest = content["public"]["needed"]["least"]
+    assert "Widths" in printed and f"fewer than {fewest:,} people; you have 50,000" in " ".join(printed.split())
     guide = (Path(__file__).parents[1] / "docs" / "guides" / "evaluation.md").read_text()
-    for needed in (
-        content[which][name] for which in ("public", "estimated") for name in ("least_people", "enough_people")
-    ):
+    for needed in (content[which]["needed"][name] for which in ("public", "estimated") for name in ("least", "enough")):
         assert f"{needed:,}" in guide  # which quotes this plan
     without = call(*plan[:-1], "--max-ratio", "inf")
     assert without.code == 0, without.err

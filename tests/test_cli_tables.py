@@ -33,7 +33,19 @@ a,2026-05-01 00:00:00,80,1,icu,,,0
 """
 PREPARE = ("--unit", "patient", "--time", "at", "--every", "4h", "--mean", "map", "--last", "lactate", "--last", "ward")
 PREPARE = (*PREPARE, "--text", "ward")
-PREPARE = (*PREPARE, "--action", "fluid", "--action", "pressor:max", "--reward", "alive", "--horizon", "6")
+PREPARE = (
+    *PREPARE,
+    "--action",
+    "fluid",
+    "--action",
+    "pressor:max",
+    "--reward",
+    "alive",
+    "--good",
+    "high",
+    "--horizon",
+    "6",
+)
 
 
 @pytest.fixture
@@ -95,7 +107,7 @@ def test_prepare_refuses_what_it_cannot_do(here: Path, capfd: Any) -> None:
     assert code == 2 and "two ways" in err
     (here / "raw.csv").write_text(RAW.replace("64", "zyxwvcanary"))
     code, out, err = call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE)
-    assert code == 2 and "`map` does not hold a number at row 1" in err and "canary" not in out + err
+    assert code == 2 and "`map` does not hold a number at line 3" in err and "canary" not in out + err
 
 
 LONG = """patient,at,item,value
@@ -111,7 +123,7 @@ def test_a_long_table_has_names_and_values(here: Path, capfd: Any) -> None:
     (here / "raw.csv").write_text(LONG)
     words = ("prepare", "raw.csv", "stays.parquet", "--unit", "patient", "--time", "at", "--every", "4h")
     words += ("--name", "item", "--value", "value", "--mean", "map", "--last", "ward", "--text", "ward")
-    words += ("--action", "fluid", "--reward", "alive", "--horizon", "6")
+    words += ("--action", "fluid", "--reward", "alive", "--good", "high", "--horizon", "6")
     code, _, err = call(capfd, *words, "--item", "220052")
     assert code == 2 and "write NAME=ITEM" in err
     code, out, _ = call(capfd, *words, "--item", "map=220052")
@@ -259,3 +271,91 @@ def test_more_than_twelve_actions_are_asked_for(here: Path, capfd: Any) -> None:
     assert code == 2 and "15 actions, but `max_actions` is 12" in err
     (here / "stays.toml").write_text(wide + "max_actions = 15\n")
     assert call(capfd, "schema", "check", "stays.toml")[0] == 0
+
+
+def test_a_grid_becomes_a_schema_and_a_policy(here: Path, capfd: Any) -> None:
+    rows = ["patient;at;map;lactate;dose;death;left"]
+    for patient in range(120):
+        for hour in range(3):
+            last = hour == 2
+            outcome = f"{patient % 2};1" if last else ";0"
+            rows.append(
+                f"p{patient};2026-05-01 0{hour}:00:00;{60 + patient % 3 * 10},5;{hour * 2};{patient % 2};{outcome}"
+            )
+    (here / "raw.csv").write_text("\n".join(rows) + "\n")
+    words = (
+        "--unit",
+        "patient",
+        "--time",
+        "at",
+        "--every",
+        "1h",
+        "--mean",
+        "map",
+        "--last",
+        "lactate",
+        "--horizon",
+        "4",
+    )
+    words += (
+        "--grid",
+        "map:65,78",
+        "--grid",
+        "lactate:2,4",
+        "--action",
+        "dose:max",
+        "--reward",
+        "death",
+        "--end",
+        "left",
+    )
+    words += ("--delimiter", ";", "--decimal", ",")
+    assert "--good" in call(capfd, "prepare", "raw.csv", "stays.parquet", *words)[2]
+    code, out, err = call(capfd, "prepare", "raw.csv", "stays.parquet", *words, "--good", "low")
+    assert code == 0 and "10 states" in out and "`not_death` holds 1 - death" in out, err
+    names = (here / "stays.states.txt").read_text().splitlines()
+    assert names[0] == "map < 65, lactate < 2" and names[-1] == "ended"
+    assert call(capfd, "schema", "init", "stays.parquet", "--out", "grid.toml")[0] == 0
+    draft = (here / "grid.toml").read_text()
+    assert 'reward = "not_death"' in draft and "terminal = [9]" in draft and "num_states = 10" in draft
+    (here / "grid.toml").write_text(draft.replace('"FILL-IN"', '"0,1"'))
+    assert call(capfd, "schema", "check", "grid.toml", "stays.parquet")[0] == 0
+    words = (
+        "fit",
+        "stays.parquet",
+        "--schema",
+        "grid.toml",
+        "--recipe",
+        "dp-tdfp",
+        "--epsilon",
+        "1",
+        "--delta",
+        "1e-6",
+    )
+    code, _, err = call(capfd, *words, "--state-names", "stays.states.txt", "--out", "policy")
+    assert code == 0, err
+
+
+def test_a_reward_that_sounds_like_harm_needs_a_direction(here: Path, capfd: Any) -> None:
+    (here / "stays.toml").write_text(SCHEMA.replace('reward = "alive"', 'reward = "death"'))
+    code, _, err = call(capfd, "schema", "check", "stays.toml")
+    assert code == 2 and "State which values are good" in err
+    (here / "stays.toml").write_text(SCHEMA.replace('reward = "alive"', 'reward = "death"\ngood = "low"'))
+    code, _, err = call(capfd, "schema", "check", "stays.toml")
+    assert code == 2 and "prepare --good low" in err
+
+
+def test_a_draft_of_a_csv_file_and_a_row_outside_a_bound(here: Path, capfd: Any) -> None:
+    code, out, _ = call(capfd, "schema", "init", "raw.csv")
+    assert (
+        code == 0 and 'reward = "alive"' in out and "map:FILL-IN..FILL-IN" in out and "A CSV file has no types" in out
+    )
+    assert "`--delimiter`" not in out
+    call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE)
+    (here / "stays.toml").write_text(
+        SCHEMA.replace("map:30", "map:75").replace('terminated = "terminated"', "").replace("down", "down:missing")
+    )
+    code, out, _ = call(capfd, "schema", "check", "stays.toml", "stays.parquet")
+    assert code == 0 and "Outside the bounds: Column `map` is below 75 at row 1 of" in out and "67" not in out
+    code, out, _ = call(capfd, "schema", "check", "stays.toml", "stays.parquet", "--json")
+    assert len(json.loads(out)["outside"]) == 1 and json.loads(out)["refused"] == []

@@ -19,7 +19,22 @@ from privrl.cli.options.targets import TARGETS, save
 from privrl.studies.results.certified_evaluation import load_evaluation
 
 CLI = Path(privrl.cli.__file__).parent
-PREPARE = ("--unit", "id", "--time", "t", "--every", "1h", "--last", "x", "--action", "a", "--reward", "r")
+PREPARE = (
+    "--unit",
+    "id",
+    "--time",
+    "t",
+    "--every",
+    "1h",
+    "--last",
+    "x",
+    "--action",
+    "a",
+    "--reward",
+    "r",
+    "--good",
+    "high",
+)
 FIT = ("--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES)
 RUN = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "10", *BUDGET)
 # A command that writes, and what it writes; every one of them is refused where that exists.
@@ -213,7 +228,19 @@ def test_a_move_that_fails_loses_neither_result(
     assert call(*fit).code == 0
     words: tuple[str | Path, ...] = (*fit, "--overwrite")
     if command == "evaluate":
-        words = ("evaluate", people, "policy", *BUDGET, "--seed", "1", "--unit", "unit_id", "--out", "own")
+        words = (
+            "evaluate",
+            people,
+            "policy",
+            "--spend-anyway",
+            *BUDGET,
+            "--seed",
+            "1",
+            "--unit",
+            "unit_id",
+            "--out",
+            "own",
+        )
     before = content(Path("policy"))
     moves = {"rename": os.rename, "replace": os.replace}
 

@@ -51,7 +51,7 @@ def test_every_registered_learner_has_a_recipe():
     worlds = {"control": linear, "measured": Anticoagulation()}
     built = {type(recipe.build(worlds.get(recipe.family, finite))) for recipe in recipes.values()}
     compare = {Evaluator, MeasuredEvaluator, Evaluated, Chooser}
-    others = {PerEpisodeLSVIUCB, *compare}  # one for comparison, and those that compare policies
+    others = {PerEpisodeLSVIUCB, privrl.Trial, *compare}  # one for comparison, and those that compare policies
     assert built | others == set(registry)
 
 

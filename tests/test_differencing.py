@@ -11,9 +11,8 @@ from differencing import differencing
 
 import privrl
 from privrl.learners.linear.lsvi_ucb import LSVIUCB
-from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
-from privrl.learners.linear.lsvi_ucb_ngo import NgoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB, NgoLSVIUCB
 from privrl.learners.published_noise import lsvi_noise
 from privrl.mdp.features import TableFeatures
 from privrl.mdp.types import TabularMDP

@@ -254,12 +254,14 @@ def test_an_evaluation_of_another_policy_is_refused(
 def test_what_follows_from_the_numbers_cannot_be_changed_in_the_file(evaluation: CertifiedEvaluation) -> None:
     content = evaluation.to_json()
     silent = dataclasses.replace(evaluation, trend=None).to_json()
-    assert silent["held_back"] is not None
-    for changed in (silent | {"held_back": None}, silent | {"held_back": "other"}, content | {"words": "hand it out"}):
+    assert silent["reasons"]
+    for changed in (silent | {"reasons": []}, silent | {"reasons": ["not compared"]}, content | {"words": "release"}):
         with pytest.raises(ValueError, match="changed or damaged"):
             read(changed)
-    with pytest.raises(ValueError, match="`held_back` is missing"):
-        read({name: value for name, value in content.items() if name != "held_back"})
+    with pytest.raises(ValueError, match="malformed"):
+        read(silent | {"reasons": ["other"]})
+    with pytest.raises(ValueError, match="`reasons` is missing"):
+        read({name: value for name, value in content.items() if name != "reasons"})
     twice = f'{json.dumps(content)[:-1]}, "people": {evaluation.people}}}'
     with pytest.raises(ValueError, match="malformed"):
         read_json(twice, "The evaluation")

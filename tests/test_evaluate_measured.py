@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import jax
@@ -18,7 +17,7 @@ from privrl.audit.surface.recorded_fit import record_queries
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.write import write_parquet
 from privrl.envs.worlds_by_name import make
-from privrl.evaluation.comparing import FITTED
+from privrl.evaluation.estimates import FITTED
 from privrl.evaluation.evaluated import Evaluated
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
@@ -29,7 +28,7 @@ from privrl.mdp.measurements import Feature
 from privrl.privacy.noise.lattice import choose_lattice
 from privrl.recipes.all_recipes import get
 from privrl.reports.folder_page import render_folder
-from privrl.statistics.off_policy import Gains, Unsupported, Weights
+from privrl.statistics.off_policy import Changed, Gains, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.studies.offline.curated_records import Records
@@ -96,13 +95,14 @@ def test_weights_have_mean_one_where_cells_say_what_practice_does(policy: Assist
 def test_a_stay_is_advised_decision_by_decision(policy: AssistedMeasuredPolicy) -> None:
     sure = dataclasses.replace(policy, support=jnp.ones(NUM_CELLS))
     stay = sure.start_episode(key=jax.random.key(0))
-    assert stay.advise(ROW) == policy.advice(ROW)
+    assert stay.advise(ROW).action == policy.advice(ROW)
     stay.record(0)
     rare = dataclasses.replace(policy, support=jnp.full(NUM_CELLS, 0.1), max_ratio=np.inf, max_weight=4.0)
     stay = rare.start_episode()
     advised = stay.advise({"inr": 2.0, "last_dose": 4.0, "weight": 75})
-    stay.record(advised)
-    assert stay.weight == pytest.approx(10.0) and stay.advise(ROW) == LEAVE
+    assert advised.choice is not None and advised.probability == pytest.approx(1 / 3)
+    stay.record(advised.choice)
+    assert stay.weight == pytest.approx(4.0) and stay.weight <= 4.0 and stay.advise(ROW).action is None
 
 
 def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
@@ -119,18 +119,25 @@ def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
         AssistedMeasuredPolicy(policy.advice, policy.values, jnp.zeros(3))
 
 
-def test_the_readers_of_the_guide_agree(policy: AssistedMeasuredPolicy) -> None:
-    text = (Path(__file__).parents[1] / "docs/guides/exported_policy.md").read_text()
-    names: dict = {}
-    for code in re.findall(r"```python\n(.*?)```", text, re.S):
-        if "def act(" in code or "def assisted(" in code:
-            exec(compile(code, "guide", "exec"), names)
+def test_the_reader_without_jax_agrees(policy: AssistedMeasuredPolicy) -> None:
     for one in (policy, policy.without_advice(), policy.advice):
-        content = json.loads(json.dumps(one.to_json()))
         chosen = one.choose(jnp.asarray(rows())) if isinstance(one, MeasuredPolicy) else one(rows())
-        assert [names["act"](content, list(row)) for row in rows()] == np.asarray(chosen).tolist()
-        exported = ExportedPolicy(content)
+        exported = ExportedPolicy(json.loads(json.dumps(one.to_json())))
         assert [exported(row) for row in rows()] == np.asarray(chosen).tolist()
+
+
+_MISTAKES = (
+    ({"no such column": 1.0}, "`no such column` is not a column of this policy. Its columns are inr, last_dose"),
+    ({"inr": "2.0"}, "`inr` is text; it must be a number"),
+    ({"inr": True}, "`inr` is of the type `bool`"),
+    ({"inr": float("inf")}, "`inr` is not finite"),
+    ({"inr": 10**400}, "`inr` is not finite"),
+    ({"genotype": "excellent"}, "`genotype` is not one of its categories: normal"),
+    ({"genotype": 1.0}, "`genotype` is not one of its categories"),
+    ([1.0, 2.0, 3.0, 4.0], "`genotype` must be the position of a category"),
+    ([1.0, 2.0, -np.inf, 1.0], "`weight` is not finite"),
+    ([1.0], "must hold 4 numbers: inr, last_dose"),
+)
 
 
 def test_an_exported_policy_is_loaded_and_takes_names(policy: AssistedMeasuredPolicy, tmp_path: Path) -> None:
@@ -142,9 +149,12 @@ def test_an_exported_policy_is_loaded_and_takes_names(policy: AssistedMeasuredPo
             for column, x in zip(policy.advice.columns, row, strict=True)
         }
         assert exported(named) == policy.advice(named) == exported(list(row))
-    assert exported({"no such column": 1.0}) == policy.advice({})
-    with pytest.raises(ValueError, match="entries"):
-        exported([1.0])
+    for one in (exported, policy, policy.advice):
+        for wrong, words in _MISTAKES:
+            with pytest.raises(ValueError, match=words):
+                one(wrong)
+            with pytest.raises(ValueError, match=words):
+                one.advise(wrong)
     with pytest.raises(ValueError, match="`kind`"):
         ExportedPolicy({"kind": "a cake"})
 
@@ -185,8 +195,8 @@ def test_a_saved_policy_is_evaluated_on_other_people(assessed: Result) -> None:
 def test_too_few_people_are_refused_before_the_gain_is_asked_for(assessed: Result) -> None:
     held = sampled(WORLD, 300, jax.random.key(5))
     found = privrl.evaluate(held, assessed, privrl.Central(epsilon=1.0, delta=1e-6), key=jax.random.key(6))
-    assert found.assisted_gain is None and "needs 1000" in found.words
-    assert found.held_back is not None and found.handed_out.is_silent
+    assert found.assisted_gain is None and "and there were 300" in found.words
+    assert found.decision.outcome == "withheld" and found.released_policy.is_silent
     assert not {event.name for event in found.certificate.events} & {"gain", "gain-square"}
     assert found.certificate.epsilon == pytest.approx(1.0, rel=1e-6)
 
@@ -229,7 +239,8 @@ def test_streamed_sums_are_those_in_memory(policy: AssistedMeasuredPolicy, tmp_p
     people, path = sampled(WORLD, 60, jax.random.key(10)), tmp_path / "people.parquet"
     write_parquet(path, people, features=WORLD.columns)
     columns = {"unit": "unit_id", "step": "step", "action": "action", "reward": "reward", "terminated": "terminated"}
-    sums = (Weights(policy), Unsupported(policy), Gains(policy, jnp.asarray(0.5)), PracticeTable(policy, 5, 4.0, True))
+    means = (Weights(policy), Unsupported(policy), Changed(policy), Gains(policy, jnp.asarray(0.5)))
+    sums = (*means, PracticeTable(policy, 5, 4.0, True))
     for statistic in (*sums, PracticeResiduals(policy, policy.value_feature, False)):
         norm = statistic.l2("add-remove")
         lattice = choose_lattice(
@@ -257,18 +268,18 @@ def test_the_command_says_the_truth_beside_the_estimate(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_policy_that_is_worse_than_practice_is_held_back_and_the_command_says_so(tmp_path: Path) -> None:
+def test_a_policy_that_is_worse_than_practice_is_withheld_and_the_command_says_so(tmp_path: Path) -> None:
     """In `chemotherapy` the advice is worse than practice, with noise and without: what is saved leaves every decision
     as it is."""
     world = ("env:chemotherapy", "--env-arg", "evaluated=8192", "--episodes", "10000", "--seed", "1")
     arguments = ("fit", *world, "--recipe", "dp-lap", "--epsilon", "3", "--delta", "1e-6", "--evaluate", ".3")
     found = call(*arguments, "--json", "--out", tmp_path / "out").json()["evaluation"]
     assert found["truth"]["model_gain"] < -4 * found["truth"]["model_gain_se"]
-    assert found["verdict"] == "not shown" and found["held_back"] is not None
+    assert found["verdict"] == "not shown" and found["reasons"]
     saved = Result.load(tmp_path / "out")
     assert isinstance(saved.policy, AssistedMeasuredPolicy) and saved.policy.is_silent
     assert call("report", tmp_path / "out").code == 0
-    assert "The policy gives no advice, so current practice continues." in (tmp_path / "out.html").read_text()
+    assert "Withheld: decisions stay as they are." in (tmp_path / "out.html").read_text()
 
 
 @pytest.mark.slow
@@ -279,12 +290,16 @@ def test_a_table_is_fitted_compared_and_compared_again(tmp_path: Path) -> None:
     columns = [word for c in WORLD.columns for word in ("--category" if hasattr(c, "values") else "--feature", str(c))]
     table = (*named, *columns, "--terminated", "terminated", "--horizon", "4", "--num-actions", "5")
     budget = ("--epsilon", "30", "--delta", "1e-6", "--return-bound", "1")
-    fitted = call("fit", path, "--recipe", "dp-lap", *table, *budget, "--evaluate", ".3", "--out", out, "--json").json()
+    fitted = call(
+        "fit", path, "--spend-anyway", "--recipe", "dp-lap", *table, *budget, "--evaluate", ".3", "--out", out, "--json"
+    ).json()
     assert fitted["evaluation"]["verdict"] == "not shown" and fitted["epsilon"] <= 30
     assert call("certify", out).code == 0 and call("report", out).code == 0
     unit = ("--unit", "unit_id")
-    found = call("evaluate", path, out, *unit, *budget, "--out", tmp_path / "again", "--json").json()
+    found = call("evaluate", path, out, "--spend-anyway", *unit, *budget, "--out", tmp_path / "again", "--json").json()
     assert found["evaluation"]["people"] == 600 and found["evaluation"]["gain"] is None
     assert call("report", tmp_path / "again").code == 0
-    refused = call("evaluate", path, out, *unit, *budget, "--practice", path, "--out", tmp_path / "third")
+    refused = call(
+        "evaluate", path, out, "--spend-anyway", *unit, *budget, "--practice", path, "--out", tmp_path / "third"
+    )
     assert refused.code == 2 and "measurements" in refused.err

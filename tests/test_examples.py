@@ -1,5 +1,6 @@
 """Every script in `examples/` runs from start to end at toy size, from a folder of its own."""
 
+import json
 import os
 import runpy
 import subprocess
@@ -48,3 +49,16 @@ def test_an_example_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.name)
+def test_a_notebook_runs_cell_by_cell(path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    names: dict[str, object] = {}
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"], "notebooks are kept without outputs"
+            exec(compile("".join(cell["source"]), path.name, "exec"), names)

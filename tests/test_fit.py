@@ -173,8 +173,8 @@ def test_rewards_must_be_scaled():
 
 def test_a_pure_budget_needs_laplace_noise():
     with pytest.raises(BudgetError):
-        privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0))
-    result = privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0, mechanism="laplace"))
+        privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0, mechanism="gaussian"))
+    result = privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0))
     assert result.certificate.delta == 0.0
     assert 0.999 < result.certificate.epsilon <= 1.0
 
@@ -189,10 +189,11 @@ def test_without_a_key_no_two_fits_agree():
 def test_what_is_saved(tmp_path):
     result = privrl.fit(tiny_data(ENV), LEARNER, privrl.Central(epsilon=1.0, delta=1e-5), unit="patient")
     folder = result.save(tmp_path / "out" / "policy")
-    assert sorted(os.listdir(folder)) == ["certificate.json", "policy.npz", "report.json"]
+    assert sorted(os.listdir(folder)) == ["certificate.json", "policy.json", "policy.npz", "report.json"]
     again = privrl.Result.load(folder)
     np.testing.assert_array_equal(again.policy.probabilities, result.policy.probabilities)
-    named = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in ("policy.npz", "report.json")}
+    saved = ("policy.json", "policy.npz", "report.json")
+    named = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in saved}
     assert again.certificate.to_json() == {**result.certificate.to_json(), "files": named}
     assert again.policy.action(state=1, step=0) in (0, 1)
     report = json.loads((folder / "report.json").read_text())

@@ -10,8 +10,8 @@ import pytest
 import privrl
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.contracts.release import Declared
-from privrl.learners.linear.lsvi_ucb_luyo import LuyoLSVIUCB
 from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
+from privrl.learners.linear.lsvi_ucb_unweighted import LuyoLSVIUCB
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.continual.mechanisms import every

@@ -10,9 +10,11 @@ from test_cli import COLUMNS, RIVER, SIZES, call
 
 import privrl
 from privrl.contracts.learner import Solution
+from privrl.evaluation.shares import releases
 from privrl.learners.gradient.fqi import FQI
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.studies.offline.enough_people import check_evaluation, check_number
 from privrl.studies.results.result import public_facts
 
 
@@ -65,19 +67,18 @@ def everything_written(
     }
     assert all(called.code == 0 for called in commands.values()), commands
     files = {path.name: path.read_bytes() for path in [*Path("out").iterdir(), Path("out.html")]}
-    assert set(files) == {"certificate.json", "policy.npz", "report.json", "out.html"}
+    assert set(files) == {"certificate.json", "policy.json", "policy.npz", "report.json", "out.html"}
     return {**commands, **files}
 
 
 @pytest.mark.parametrize(
     ("first", "second", "options"),
     [
-        # One person more: delta lies between 1/61 and 1/60, where a warning could tell them apart.
-        pytest.param(
-            [1] * 60, [1] * 61, ("--delta", str(1 / 60.5), "--adjacency", "add-remove"), marks=pytest.mark.slow
-        ),
+        # One person more: delta lies between 1/100 and 1/99, where a warning could tell them apart, and fewer than 100
+        # people are refused, if their number is public.
+        ([1] * 99, [1] * 100, ("--delta", str(1 / 99.5), "--adjacency", "add-remove")),
         # One episode more of a person who may have three.
-        ([2] * 30, [2] * 29 + [3], ("--delta", "1e-6", "--max-episodes-per-unit", "3")),
+        ([2] * 30, [2] * 29 + [3], ("--delta", "1e-6", "--max-episodes-per-unit", "3", "--spend-anyway")),
         pytest.param(
             [2] * 30,
             [2] * 31,
@@ -134,3 +135,20 @@ def test_which_sizes_are_public(adjacency: Any, notion: Any, episodes: int, show
     facts = {"users": 5, "episodes": 9, "recipe": "dp-apvi"}
     assert set(public_facts(made, facts)) == shown
     assert set(privrl.Result(TabularPolicy.uniform(1, 2, 2), made, facts).report) == shown
+
+
+def test_a_refusal_never_depends_on_a_secret_number() -> None:
+    """Fewer than 100 people are refused, if neighbours replace a person. If one is added or removed, nothing is."""
+    declared = releases(public=True, bounded=True, modelled=False)
+    for people in (0, 1, 99, 100, 10**6):
+        secret = privrl.Central(epsilon=1.0, delta=1e-6, adjacency="add-remove")
+        check_number(people, secret)
+        check_evaluation(people, declared, secret, public=True)
+        check_number(people, privrl.NonPrivate())  # nothing is spent
+    known = privrl.Central(epsilon=1.0, delta=1e-6)
+    check_number(100, known)
+    check_evaluation(10**6, declared, known, public=True)
+    with pytest.raises(ValueError, match="There are 99 people"):
+        check_number(99, known)
+    with pytest.raises(ValueError, match="certain to be withheld"):
+        check_evaluation(1000, declared, known, public=True)

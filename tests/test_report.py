@@ -259,7 +259,7 @@ def test_labels_that_do_not_collide_stay_where_they_are() -> None:
 
 def test_a_figure_is_the_same_text_every_time() -> None:
     curve = {"episodes": [1, 2], "mean": [1.0, 1.5], "se": [None, 0.1]}
-    first, second = (to_svg(draw_regret(curve, {"uniform": 4.0}, "title"), "regret") for _ in range(2))
+    first, second = (to_svg(draw_regret({"learner": curve}, {"uniform": 4.0}, "title"), "regret") for _ in range(2))
     assert first == second
     assert first.startswith("<svg role") and "aria-label" in first
 

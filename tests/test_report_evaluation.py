@@ -15,13 +15,16 @@ from test_report import page_with, stands_alone
 
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.evaluation.decision import Bound
 from privrl.evaluation.estimates import Interval
 from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.privacy.shared_budget import EarlierStudy
 from privrl.recipes.all_recipes import recipes
 from privrl.recipes.offline import OFFLINE
 from privrl.reports.certificate_facts import compute_guess_rate, compute_worst_rate, count_in_hundred, share_budget
 from privrl.reports.certificate_text import EXACT, WORST_CASE, describe_releases
+from privrl.reports.change_section import explain_collection
 from privrl.reports.display_names import Names, read_names, to_noun
 from privrl.reports.evaluation_section import compute_shares, render_evaluation, render_ratios
 from privrl.reports.result_page import render_result
@@ -47,21 +50,104 @@ def test_the_verdict_stands_on_top_and_names_are_used(result: Result) -> None:
     assert "Every patient." in page.text and "Every patient_id" not in page.text
     assert "Cite this guarantee" in page.text and "severe <3" in page.text and "treat" in page.text
     assert "depended only on the recorded state" in page.text and "Balance check: the mean weight is" in page.text
-    assert "current practice continues" in page.text and page.seen.count("svg") >= 2
+    assert "Current practice continues" in page.text and page.seen.count("svg") >= 2
     assert page.text.count("one patient_id replaced") == 1  # the certificate is shown as it is
 
 
 def test_without_an_evaluation_the_page_says_so(held: privrl.data.Episodes) -> None:  # noqa: F811
     plain = privrl.fit(held, privrl.APVI(3, 2, H), BUDGET, key=KEY)
-    assert "Not compared with current practice" in stands_alone(render_result(plain, "policy")).text
+    assert "The policy was not compared with current practice." in stands_alone(render_result(plain, "policy")).text
     evaluation = privrl.evaluate(held, plain, BUDGET, key=KEY)
     page = stands_alone(render_result(dataclasses.replace(plain, evaluation=evaluation), "policy")).text
-    assert "a certificate of its own" in page and "There is no estimate of a gain" in page
+    assert "a certificate of its own" in page and "practice estimated" in page
+    without = dataclasses.replace(evaluation, assisted_gain=None, model_gain=None, bound=None)
+    page = stands_alone(render_result(dataclasses.replace(plain, evaluation=without), "policy")).text
+    assert "There is no estimate of a gain" in page
 
 
-def test_a_withheld_policy_is_said(result: Result) -> None:
-    page = stands_alone(render_result(result.withheld("no"), "policy")).text
-    assert "contains no policy" in page and "Comparison with current practice" in page
+def released(result: Result) -> Result:
+    """The same study, with checks that were passed and a bound above 0."""
+    assert result.evaluation is not None
+    none, gain = Interval(0.0, -0.01, 0.01, -0.008, 0.008), Interval(0.1, 0.05, 0.15, 0.06, 0.14)
+    passed = {"trend": none, "continuity": none, "arrival": none, "gain": gain}
+    evaluation = dataclasses.replace(result.evaluation, **passed, bound=Bound(0.06, 0.05, "certified"))
+    return dataclasses.replace(result, policy=evaluation.policy, evaluation=evaluation)
+
+
+def test_every_page_begins_with_what_was_decided_about_the_policy_that_was_saved(result: Result) -> None:
+    """Before, a policy that was released at the user's request was said to be held back."""
+    assert result.evaluation is not None
+    good = released(result)
+    anyway = dataclasses.replace(result, policy=result.evaluation.policy)
+    for one, statement in (
+        (result, "Withheld: decisions stay as they are."),
+        (result.withheld("no"), "Withheld: decisions stay as they are."),
+        (good, f"Released: changes {max(good.evaluation.changed.value, 0):.0%} of decisions."),
+        (anyway, "Released without evidence, at your request."),
+        (dataclasses.replace(result, evaluation=None, policy=result.advice), "Released without evidence"),
+    ):
+        text = stands_alone(render_result(one, "policy")).text
+        first = min(text.index(words) for words in ("Withheld:", "Released") if words in text)
+        assert text.index(statement) == first < text.index("learned this policy")
+
+
+def test_withheld_advice_is_not_drawn_as_advice(result: Result) -> None:
+    closed, good = render_result(result, "policy", names=NAMES), render_result(released(result), "policy", names=NAMES)
+    shown = render_result(result, "policy", names=NAMES, show_withheld=True)
+    stop = "Not released; do not use."
+    assert "treat" in stands_alone(good).text and stop not in good and "advice taken" in good
+    assert "How much the policy changes" in good and "How much the policy changes" not in closed
+    page = stands_alone(closed).text
+    assert "treat" not in page.replace("treated", "").replace("treatment", "") and "advice taken" not in closed
+    assert stop not in closed and "the page does not show it" not in page and "this page does not show it" in page
+    assert shown.count(stop) == 2 and shown.index(stop) < shown.index("advice taken") < shown.rindex(stop)
+    nothing = render_result(result.withheld("no"), "policy", names=NAMES, show_withheld=True)
+    assert "advice taken" not in nothing and "contains no policy" in stands_alone(nothing).text
+
+
+def test_the_page_says_what_changes_and_what_would_have_to_be_collected(result: Result) -> None:
+    page = stands_alone(render_result(result, "policy", names=NAMES)).text
+    for question in (
+        "For which patients would the policy decide differently?",
+        "How often?",
+        "With how much support?",
+        "What would have to be collected for a release?",
+    ):
+        assert question in page
+    assert "held out at this budget pass them in 95% of studies" in page and "severe <3" in page
+    assert "Nothing more for this policy." in stands_alone(render_result(released(result), "policy")).text
+    evaluation, certificate = result.evaluation, result.certificate
+    assert evaluation is not None
+    wide = dataclasses.replace(
+        evaluation,
+        gain=Interval(0.02, -0.026, 0.065, -0.018, 0.058),
+        bound=Bound(-0.018, 0.05, "certified"),
+        people=10_000,
+    )
+    collect = " ".join(explain_collection(wide, wide.decision, certificate))
+    assert "The estimate is +0.020, but anything from -0.026 to +0.065 fits the data." in collect
+    assert "about 37,000" in collect  # 10,000 times (0.038/0.02)^2, rounded up
+    worse = dataclasses.replace(wide, gain=Interval(-0.02, -0.06, 0.02, -0.05, 0.01))
+    assert "not above 0" in " ".join(explain_collection(worse, worse.decision, certificate))
+
+
+def test_the_officers_page_has_files_retention_earlier_studies_and_a_place_to_sign(
+    result: Result, tmp_path: Path
+) -> None:
+    page = stands_alone(render_result(result, "policy")).text
+    for words in ("For the data protection officer", "Files to pass on", "Retention", "Approval", "Signature:"):
+        assert words in page
+    assert "advice.npz" in page and "only to reviewers: holds withheld advice" in page and "Not listed." in page
+    assert all(name in page for name in result.contents())
+    assert "only to reviewers" not in stands_alone(render_result(released(result), "policy")).text
+    listed = [EarlierStudy("1" * 32, "fit <b>", "2026-01-02", 0.2, 0.0, 0.0)]
+    page = stands_alone(render_result(result, "policy", earlier=listed)).text
+    assert "2026-01-02 fit <b>" in page and "Not listed." not in page
+    result.save(tmp_path / "policy")
+    budget = tmp_path / "patients.budget"
+    assert call("budget", "init", budget, "--epsilon", "3", "--delta", "1e-6", "--unit", "patient_id").code == 0
+    assert call("report", tmp_path / "policy", "--budget", budget).code == 0
+    assert "The budget file lists no study." in (tmp_path / "policy.html").read_text()
 
 
 def test_weights_out_of_balance_are_a_red_box(result: Result) -> None:
@@ -89,7 +175,11 @@ def test_the_dial_chart_is_the_mean_over_situations_of_what_the_policy_does() ->
     alpha = (0.5 * 0.5 / 0.5, 0.5 * 0.2 / 0.8)  # (c-1) b/(1-b); the third has no support
     assert given == pytest.approx(0.5 * alpha[0] + 0.25 * alpha[1])
     assert changed == pytest.approx(0.5 * alpha[0] * 0.5 + 0.25 * alpha[1] * 0.8)
-    assert compute_shares(policy, np.inf, seen) == (pytest.approx(0.75), pytest.approx(0.5 * 0.5 + 0.25 * 0.8))
+    whole = 3 * 0.2 / 0.8  # the weight limit allows a ratio of 4, also if there is no largest ratio
+    assert compute_shares(policy, np.inf, seen) == (
+        pytest.approx(0.5 + 0.25 * whole),
+        pytest.approx(0.5 * 0.5 + 0.25 * whole * 0.8),
+    )
 
 
 def test_the_dial_chart_marks_the_evaluated_dial(result: Result) -> None:

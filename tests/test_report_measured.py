@@ -8,7 +8,7 @@ from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature, Measurement
 from privrl.mdp.policy_slices import map_policy
 from privrl.mdp.quadratic_features import QuadraticFeatures
-from privrl.plots.policy_maps import draw_map
+from privrl.plots.policy_maps import Palette, draw_map
 from privrl.reports.display_names import Names
 from privrl.reports.policy_section import render_policy
 
@@ -47,6 +47,22 @@ def test_one_measurement_has_no_map_and_nothing_is_said_to_be_missing_that_canno
     assert read.seen.count("svg") == 1 and "Action by region" not in read.text
     assert "not measured" not in read.text and "“None”" not in read.text
     assert Reader(page_with(render_policy(policy((Category("ward", ("a", "b")),), 2)))).seen.count("svg") == 1
+
+
+def test_doses_have_an_ordered_ramp_of_colours() -> None:
+    def light(colour: str) -> float:
+        return sum(share * int(colour[i : i + 2], 16) for share, i in ((0.3, 1), (0.59, 3), (0.11, 5)))
+
+    ramp = [light(Palette((5,)).look(action)["facecolor"]) for action in range(5)]
+    assert ramp == sorted(ramp, reverse=True) and len(set(ramp)) == 5
+    assert Palette((5,)).ink(0) != Palette((5,)).ink(4) == "white"
+    two = Palette((3, 2))  # action 2 i + j: dose i of the first drug, dose j of the second
+    for second in (0, 1):
+        shades = [light(two.look(2 * dose + second)["facecolor"]) for dose in range(3)]
+        assert shades == sorted(shades, reverse=True)
+    assert len({two.look(action)["facecolor"] for action in range(6)}) == 6
+    plain = [light(Palette().look(action)["facecolor"]) for action in range(8)]
+    assert plain != sorted(plain, reverse=True)
 
 
 def test_every_action_of_a_map_is_in_its_legend() -> None:

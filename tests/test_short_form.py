@@ -275,7 +275,7 @@ class TestEvaluateAndChoose:
         long = privrl.evaluate(held, result, CENTRAL, unit="unit_id", key=jax.random.key(4))
         assert short == long
         options = ("--epsilon", "1", "--delta", "1e-6", "--seed", "4", "--unit", "unit_id", "--out", tmp_path / "out")
-        assert call("evaluate", table, tmp_path / "policy", *options).code == 0
+        assert call("evaluate", table, tmp_path / "policy", "--spend-anyway", *options).code == 0
         short.save(tmp_path / "again")
         for path in (tmp_path / "out").iterdir():
             assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
@@ -300,8 +300,10 @@ class TestDisplay:
     def test_results_runs_and_certificates_are_one_line(self, people: privrl.data.Episodes) -> None:
         result = privrl.fit(people, "dp-apvi", epsilon=1, delta=1e-6, evaluate=0.3, key=1)
         privacy = "central privacy, epsilon 1, delta 1e-06, simulated noise"
-        assert repr(result) == f"Result(AssistedPolicy, Evaluated, {privacy}, evaluation: not shown)"
-        assert repr(result.withheld("no")) == f"Result(no policy, Evaluated, {privacy}, evaluation: not shown)"
+        assert repr(result) == f"Result(withheld, AssistedPolicy, Evaluated, {privacy}, evaluation: not shown)"
+        assert (
+            repr(result.withheld("no")) == f"Result(withheld, no policy, Evaluated, {privacy}, evaluation: not shown)"
+        )
         assert repr(result.certificate) == f"Certificate(Evaluated, {privacy})"
         run = privrl.run("riverswim", "ucbvi", episodes=20, key=0)
         assert repr(run) == "Run(UCBVI, 1 seed of 20 episodes, no privacy)"

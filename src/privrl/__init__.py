@@ -43,13 +43,17 @@ if TYPE_CHECKING:
     from privrl.learners.tabular.apvi import APVI
     from privrl.learners.tabular.tdfp import TDFP
     from privrl.learners.tabular.ucbvi import UCBVI
+    from privrl.learners.trials.protocol import Arm, Outcome, Protocol
+    from privrl.learners.trials.trial import Trial
     from privrl.privacy.accounting.certificate import Certificate
+    from privrl.privacy.shared_budget import SharedBudget
     from privrl.privacy.store.release_store import ReleaseStore
     from privrl.privacy.trust.privatizers import Central, Local, NonPrivate
     from privrl.privacy.trust.shuffled import Shuffled
     from privrl.recipes.citations import citation
     from privrl.studies.live.agent import Agent, Controller
     from privrl.studies.live.arrivals import Ticket
+    from privrl.studies.live.pilot import Pilot
     from privrl.studies.local.client import Client
     from privrl.studies.local.server import Server
     from privrl.studies.local.wire import Broadcast, Message, MessageError
@@ -58,7 +62,8 @@ if TYPE_CHECKING:
     from privrl.studies.offline.fit import fit
     from privrl.studies.open_ended import OpenEnded
     from privrl.studies.results.certify import certify
-    from privrl.studies.results.result import Result, Run
+    from privrl.studies.results.result import Result
+    from privrl.studies.results.run_result import Run
     from privrl.studies.simulation.run import run, sweep
 
 __version__ = "0.1.0"
@@ -66,6 +71,7 @@ __version__ = "0.1.0"
 __all__ = [
     "APVI",
     "Agent",
+    "Arm",
     "Broadcast",
     "CautiousLQ",
     "Central",
@@ -84,16 +90,21 @@ __all__ = [
     "NonPrivate",
     "OFULQ",
     "OpenEnded",
+    "Outcome",
     "PEVI",
+    "Pilot",
     "Processes",
+    "Protocol",
     "QLearning",
     "ReleaseStore",
     "Result",
     "Run",
     "Server",
+    "SharedBudget",
     "Shuffled",
     "TDFP",
     "Ticket",
+    "Trial",
     "UCBVI",
     "UCRLVTR",
     "VAPVI",

@@ -288,7 +288,7 @@ def imagined(cell: Cell) -> Measured:
 
 def test_the_figures_that_there_are() -> None:
     papers = "sahu-fig1a sahu-fig1b liao-he-gu-fig2a liao-he-gu-fig2b qiao-wang-fig1a qiao-wang-fig1b wang-hegde-fig1"
-    ours = "frontier-offline frontier-online frontier-local frontier-lq drift"
+    ours = "frontier-offline frontier-online frontier-local frontier-lq drift tabular"
     assert list(figures) == f"{papers} {ours}".split()
     with pytest.raises(ValueError, match="Did you mean `sahu-fig1"):
         get("sahu-fig1")

@@ -19,7 +19,7 @@ from privrl.cli.options.parsing import DeltaOption, EpsilonOption, RhoOption, fr
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.options.worker_options import WorkerOptions
 from privrl.cli.output import JsonOption, emit, progress, say, show_table, waiting
-from privrl.recipes.all_recipes import get, recipes
+from privrl.recipes.all_recipes import find, recipes
 from privrl.writing import whole_file
 
 _FILES = ("audit.json", "audit.svg", "audit.png")
@@ -79,7 +79,7 @@ def audit(
     if bad:
         _known_bad(seed, out, json)
         return
-    names = list(recipes) if recipe is None else [get(recipe).name]
+    names = list(recipes) if recipe is None else [recipe if ":" in recipe else find(recipe).name]
     settings = {"epsilon": epsilon, "delta": delta, "rho": rho, "trials": trials}
     settings |= {"max_episodes_per_unit": max_episodes_per_unit, "min_block_distance": min_block_distance}
     settings["open_ended"] = open_ended
@@ -111,8 +111,8 @@ def audit(
 
 def _attack(name: str, seed: int, settings: dict[str, Any]) -> AuditReport:
     """One recipe; each has randomness of its own, whichever others are attacked."""
-    key = jax.random.fold_in(jax.random.key(seed), list(recipes).index(name))
-    private = get(name).trust != "none"
+    key = jax.random.fold_in(jax.random.key(seed), [*recipes, name].index(name))
+    private = find(name).trust != "none"
     budget = {name: settings[name] if private else None for name in ("epsilon", "delta", "rho")}
     started = time.perf_counter()
     found = protocol_attacks(name, key=jax.random.fold_in(key, 1), **budget)
@@ -171,6 +171,9 @@ def _table(reports: list[AuditReport]) -> None:
     for report in reports:
         for line in (line for finding in report.attacks for line in finding.found):
             say(f"{report.recipe}: {line}.")
+        for finding in report.attacks:
+            if finding.not_run:
+                say(f"{report.recipe}: {finding}.")
 
 
 def _write(out: Path, content: Any) -> None:

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 
 class Command(TyperCommand):
@@ -39,7 +39,7 @@ class Deferred(TyperCommand):
         super().__init__(name, help=summary, rich_help_panel=panel, rich_markup_mode="rich")
         self._place = place
 
-    def load(self) -> TyperCommand:
+    def load(self) -> TyperCommand | TyperGroup:
         """The command itself."""
         module, _, attribute = self._place.partition(":")
         found = getattr(import_module(module), attribute)

@@ -1,5 +1,5 @@
-"""`privrl demo`: a private sepsis-treatment policy from offline stays, a table, a report and a certificate; or, with
-`vitals`, from a raw export of measurements to a report."""
+"""`privrl demo`: a private sepsis-treatment policy from offline stays, a table, a report and a certificate; with
+`vitals`, from a raw export of measurements to a report; with `pilot`, from a policy to the verdict of a trial."""
 
 import dataclasses
 from functools import partial
@@ -9,12 +9,15 @@ from typing import Annotated, Literal
 import typer
 
 from privrl.cli.compilation import keep_compiled_programs
+from privrl.cli.demo_pilot import PEOPLE as PILOT_PEOPLE
+from privrl.cli.demo_pilot import QUICK_PEOPLE, QUICK_STAYS, STAYS, pilot_demo
 from privrl.cli.demo_vitals import PEOPLE, QUICK, vitals_demo
 from privrl.cli.options.parsing import fresh_seed
 from privrl.cli.options.targets import OverwriteOption, check_folder
 from privrl.cli.output import JsonOption, complain, emit, progress, say, show_table
 from privrl.plots.means import format_mean
 from privrl.reports.demo_study import DemoStudy
+from privrl.reports.pilot_demo import FILES as PILOT_FILES
 from privrl.reports.sepsis_demo import FILES, DemoSize, run_sepsis_study, save_study
 from privrl.reports.vitals_demo import FILES as VITALS_FILES
 
@@ -22,8 +25,11 @@ from privrl.reports.vitals_demo import FILES as VITALS_FILES
 def demo(
     context: typer.Context,
     what: Annotated[
-        Literal["sepsis", "vitals"],
-        typer.Argument(help="sepsis: what privacy costs; vitals: from raw records with times and gaps to a report."),
+        Literal["sepsis", "vitals", "pilot"],
+        typer.Argument(
+            help="sepsis: what privacy costs; vitals: from raw records with times and gaps to a report; pilot: a trial "
+            "of a learnt policy, in a world where it helps and in one where it harms."
+        ),
     ] = "sepsis",
     out: Annotated[Path, typer.Option("--out", help="Folder for the report and the policy.")] = Path("privrl-demo"),
     epsilon: Annotated[
@@ -31,7 +37,8 @@ def demo(
         typer.Option("--epsilon", help="Budget of the policy that is kept; sepsis shows a third and three times it."),
     ] = 3.0,
     episodes: Annotated[
-        int | None, typer.Option("--episodes", help="How many stays (100,000 unless given, and 10,000 in vitals).")
+        int | None,
+        typer.Option("--episodes", help="How many stays (100,000 unless given, 10,000 in vitals, 30,000 in pilot)."),
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", help="How many repetitions (5 unless given; sepsis).")] = None,
     seed: Annotated[
@@ -45,13 +52,23 @@ def demo(
 ) -> None:
     """Learn a private treatment policy for sepsis and show what privacy cost: the main job, about a minute."""
     keep_compiled_programs()
+    root = context.find_root().command
+    run = partial(root.main, prog_name="privrl", standalone_mode=False)
+    if what == "pilot":
+        if seeds is not None:
+            raise ValueError(
+                "`--seeds` repeats the demo of sepsis; `pilot` learns one policy in each world. Leave it out."
+            )
+        check_folder(context, out, PILOT_FILES, overwrite=overwrite)
+        stays = episodes if episodes is not None else QUICK_STAYS if quick else STAYS
+        patients = QUICK_PEOPLE if quick else PILOT_PEOPLE
+        pilot_demo(run, out, stays, patients, epsilon, seed=fresh_seed(seed), json=json)
+        return
     if what == "vitals":
         if seeds is not None:
             raise ValueError("`--seeds` repeats the demo of sepsis; `vitals` learns one policy. Leave it out.")
         check_folder(context, out, VITALS_FILES, overwrite=overwrite)
         people = episodes if episodes is not None else QUICK if quick else PEOPLE
-        root = context.find_root().command
-        run = partial(root.main, prog_name="privrl", standalone_mode=False)
         vitals_demo(run, out, people, epsilon, seed=fresh_seed(seed), json=json)
         return
     check_folder(context, out, FILES, overwrite=overwrite)

@@ -8,16 +8,26 @@ from typing import Annotated, Any
 import typer
 
 import privrl
-from privrl.cli.options.evaluation_options import ComparisonOptions, evaluation_json, show_evaluation
+from privrl.cli.next_pilot import suggest_pilot
+from privrl.cli.options.budget_options import BudgetOptions
+from privrl.cli.options.evaluation_options import (
+    ComparisonOptions,
+    SpendAnywayOption,
+    decision_json,
+    evaluation_json,
+    show_decision,
+    show_evaluation,
+)
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.parsing import DeltaOption, EpsilonOption, RhoOption
 from privrl.cli.options.store_options import StoreOptions
-from privrl.cli.options.study_options import StatedOptions, StudyNameOptions
+from privrl.cli.options.study_options import RulesOption, StatedOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import JsonOption, emit, say, show_table
-from privrl.evaluation.widths import plan_widths
+from privrl.data.schema.table_description import TableDescription
+from privrl.evaluation.widths import Widths, plan_widths
 from privrl.privacy.accounting.signature import read_private_key, read_public_key
 from privrl.recipes.pairing import BudgetArguments
 from privrl.studies.offline.policies import load_policy, policy_arrays
@@ -34,6 +44,7 @@ def evaluate(
     comparison: ComparisonOptions,
     table: TableOptions,
     kept: StoreOptions,
+    paying: BudgetOptions,
     named: StudyNameOptions,
     stated: StatedOptions,
     crew: WorkerOptions,
@@ -43,11 +54,14 @@ def evaluate(
     policy: Annotated[
         Path | None, typer.Argument(help="A saved result, or an .npz file of probabilities or of actions.")
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Print the widths to expect; no data are read.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Print the widths to expect and the people needed; no data are read.")
+    ] = False,
     people: Annotated[int | None, typer.Option("--people", help="With --plan: how many are evaluated with.")] = None,
     epsilon: EpsilonOption = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
+    rules: RulesOption = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out.")
     ] = None,
@@ -62,6 +76,7 @@ def evaluate(
         Path | None, typer.Option("--sign", help="PEM file with an Ed25519 private key: sign the certificate.")
     ] = None,
     overwrite: OverwriteOption = False,
+    spend_anyway: SpendAnywayOption = False,
     json: JsonOption = False,
 ) -> None:
     """Compare a policy with practice on people who were held out, under a budget and a certificate of its own.
@@ -73,7 +88,7 @@ def evaluate(
     if plan:
         if data or people is None:
             raise ValueError("`--plan` reads no data: leave out the table, and give `--people`.")
-        _plan(people, BudgetArguments(epsilon, delta, rho), comparison, json)
+        _plan(people, BudgetArguments(epsilon, delta, rho), comparison, table.description, json)
         return
     if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
@@ -94,40 +109,63 @@ def evaluate(
             "public_key": owner,
             **comparison.arguments,
             **dataclasses.asdict(stated),
+            "rules": rules,
             "unit": named.unit_noun,
             "sign": signing,
             "key": seed,
+            "budget": paying.shared,
+            "spend_anyway": spend_anyway,
         }
         evaluation = privrl.evaluate(data, chosen, **arguments, store=store, executor=executor)
     save(out, partial(evaluation.save, overwrite=overwrite))
+    pilot = suggest_pilot(evaluation, evaluation.certificate.bounds)
     if json:
         certificate = evaluation.certificate.to_json()
         facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
-        emit({**facts, "evaluation": evaluation_json(evaluation), "certificate": certificate, "out": str(out)})
+        emit(
+            {
+                **decision_json(evaluation.decision),
+                **facts,
+                "evaluation": evaluation_json(evaluation),
+                "pilot": pilot.to_json(),
+                "certificate": certificate,
+                "out": str(out),
+            }
+        )
     else:
+        show_decision(evaluation.decision)
         say(str(evaluation.certificate))
         for rule in description.rules(evaluation.certificate.unit):
             say(rule)
         say(f"Saved in {out / EVALUATION}, with this certificate.")
         show_evaluation(evaluation)
+        say(pilot.sentence)
 
 
-def _plan(people: int, given: BudgetArguments, comparison: ComparisonOptions, json: bool) -> None:
+def _plan(
+    people: int, given: BudgetArguments, comparison: ComparisonOptions, description: TableDescription, json: bool
+) -> None:
     delta = _PLANNED_DELTA if given.delta is None and given.rho is None else given.delta
     budget = dataclasses.replace(given, delta=delta).central("An evaluation")
-    bound = comparison.return_bound or 1.0
-    settings = {"max_ratio": comparison.max_ratio, "max_weight": comparison.max_weight, "return_range": (0.0, bound)}
-    widths = {
-        name: plan_widths(people, budget, public=public, **settings)  # type: ignore[arg-type]
-        for name, public in (("public", True), ("estimated", False))
+    settings: dict[str, Any] = {
+        "max_ratio": comparison.max_ratio,
+        "max_weight": comparison.max_weight,
+        "return_range": (0.0, comparison.return_bound or _return_bound(description)),
     }
+    if description.measured:
+        widths = {"estimated": plan_widths(people, budget, in_cells=True, **settings)}
+    else:
+        widths = {
+            name: plan_widths(people, budget, public=public, **settings)
+            for name, public in (("public", True), ("estimated", False))
+        }
     if json:
         emit({"delta": delta, **{name: dataclasses.asdict(found) for name, found in widths.items()}})
         return
     lines = {
         "practice": "practice",
-        "gain": "certified gain",
-        "gain_at_most": "certified gain, at most",
+        "gain": "gain with the smallest limits",
+        "gain_at_most": "the same, at most",
         "model_gain": "full advice (model, no guarantee)",
     }
     rows = [
@@ -136,13 +174,23 @@ def _plan(people: int, given: BudgetArguments, comparison: ComparisonOptions, js
     ]
     slack = f", delta {delta:g}" if delta is not None else ""
     title = f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}; no data were read"
-    show_table(title, ("estimate", "practice is public", "practice is estimated"), rows, numbers=2)
+    show_table(title, ("estimate", *(f"practice is {name}" for name in widths)), rows, numbers=len(widths))
+    say("A gain is certified if practice is public, and has no guarantee if it is estimated.")
     for name, one in widths.items():
-        if one.least_people is None or one.enough_people is None:
-            say(f"Where practice is {name}, the assisted policy is always held back.")
-            continue
-        say(
-            f"Where practice is {name}, the assisted policy is always held back with fewer than {one.least_people:,} "
-            f"people. With {one.enough_people:,}, each check of what practice follows is passed in about 95% of "
-            "studies, if it follows the recorded state alone."
-        )
+        say(_describe_needed(name, one))
+
+
+def _return_bound(description: TableDescription) -> float:
+    """The largest return of an episode, as far as a schema says it."""
+    return 1.0 if description.rewards_at_end or description.horizon is None else float(description.horizon)
+
+
+def _describe_needed(name: str, widths: Widths) -> str:
+    needed = widths.needed
+    if needed is None:
+        return f"If practice is {name}, the policy is always withheld."
+    return (
+        f"If practice is {name}, the policy is always withheld with fewer than {needed.least:,} people; you have "
+        f"{widths.people:,}. With {needed.enough:,}, each check of practice is passed in about 95% of studies, if "
+        "practice follows the record alone."
+    )

@@ -8,17 +8,22 @@ from typing import Annotated, Any
 import typer
 
 import privrl
+from privrl.cli.next_pilot import suggest_pilot
+from privrl.cli.options.budget_options import BudgetOptions
 from privrl.cli.options.evaluation_options import (
     NOT_BETTER,
     ComparisonOptions,
     EvaluateOptions,
+    SpendAnywayOption,
+    decision_json,
     evaluation_json,
+    show_decision,
     show_evaluation,
 )
 from privrl.cli.options.grouped import given, grouped, refuse
 from privrl.cli.options.parsing import AdjacencyOption, DeltaOption, EpsilonOption, RhoOption, env_of
 from privrl.cli.options.store_options import StoreOptions
-from privrl.cli.options.study_options import StatedOptions, StudyNameOptions
+from privrl.cli.options.study_options import RulesOption, StatedOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_folder, save
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
@@ -44,6 +49,7 @@ def fit(
     comparison: ComparisonOptions,
     world: WorldOptions,
     kept: StoreOptions,
+    paying: BudgetOptions,
     named: StudyNameOptions,
     stated: StatedOptions,
     crew: WorkerOptions,
@@ -51,6 +57,7 @@ def fit(
     delta: DeltaOption = None,
     rho: RhoOption = None,
     adjacency: AdjacencyOption = "replace-one",
+    rules: RulesOption = None,
     seed: Annotated[
         int | None,
         typer.Option("--seed", help="Replays a simulation. On a table of real people leave it out."),
@@ -59,6 +66,7 @@ def fit(
         Path | None, typer.Option("--out", help="Folder for the policy and its certificate; required for a table.")
     ] = None,
     overwrite: OverwriteOption = False,
+    spend_anyway: SpendAnywayOption = False,
     sign: Annotated[
         Path | None, typer.Option("--sign", help="PEM file with an Ed25519 private key: sign the certificate.")
     ] = None,
@@ -79,6 +87,7 @@ def fit(
         **dataclasses.asdict(stated),
         "state_names": names.states,
         "action_names": names.actions,
+        "rules": rules,
         "sign": sign,
     }
     world_name = _world_of(data)
@@ -87,12 +96,13 @@ def fit(
         crew.check_seed(seed)
         if out is None:
             raise ValueError("A table needs `--out` too, a folder for the policy. See `privrl fit --help`.")
-        arguments |= {"schema": table.description, "key": seed, "unit": named.unit_noun}
+        arguments |= {"schema": table.description, "key": seed, "unit": named.unit_noun, "spend_anyway": spend_anyway}
         with crew.opened() as executor, waiting_for(f"learning with {recipe}", executor), kept.opened() as store:
-            result = privrl.fit(data, recipe, **arguments, store=store, executor=executor)
+            result = privrl.fit(data, recipe, **arguments, store=store, executor=executor, budget=paying.shared)
         found: dict[str, Any] = {"seed": seed, "rules": result.report["rules"]}
     else:
         refuse(given(kept, ("store", "store_log")), "keeps the releases of real people; these are simulated")
+        refuse(given(paying), "pays for studies of real people; these are simulated")
         refuse(given(crew), "shares out the files of a table, and these people are simulated")
         described = given(table)
         unit = described.pop("unit", None)
@@ -141,12 +151,15 @@ def _facts(env: AnyEnv, result: Result, seeds: int) -> dict[str, Any]:
 
 def _content(result: Result, found: dict[str, Any], out: Path | None) -> dict[str, Any]:
     """What the command says, as JSON."""
+    pilot = None if result.evaluation is None else suggest_pilot(result.evaluation, result.certificate.bounds)
     certificate = result.certificate.to_json()
     return {
+        **decision_json(result.decision),
         **{name: result.report[name] for name in ("recipe", "users", "episodes") if name in result.report},
         **{name: certificate[name] for name in ("epsilon", "delta", "adjacency", "unit")},
         **found,
         "evaluation": evaluation_json(result.evaluation, result.report.get("truth")),
+        **({} if pilot is None else {"pilot": pilot.to_json()}),
         "certificate": certificate,
         "out": None if out is None else str(out),
         **({"policy": None} if result.policy is None else {}),
@@ -154,6 +167,7 @@ def _content(result: Result, found: dict[str, Any], out: Path | None) -> dict[st
 
 
 def _show(result: Result, content: dict[str, Any]) -> None:
+    show_decision(result.decision)
     if "value" in content:
         rows = [(content["recipe"], format_mean(content["value"]))]
         rows += [(name, format_mean([value])) for name, value in content["baselines"].items()]
@@ -169,3 +183,5 @@ def _show(result: Result, content: dict[str, Any]) -> None:
     elif content["out"]:
         say(f"Saved in {content['out']}: policy, certificate.json. Check it with `privrl certify {content['out']}`.")
     show_evaluation(result.evaluation, (content["evaluation"] or {}).get("truth"))
+    if "pilot" in content:
+        say(content["pilot"]["sentence"])

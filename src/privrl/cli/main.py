@@ -20,7 +20,7 @@ _EXAMPLES = """
 privrl demo
 
 privrl prepare raw.csv stays.parquet --unit patient_id --time charttime --every 4h --horizon 20 --last lactate
---mean map --action dose --reward survived
+--mean map --action dose --reward survived --good high
 
 privrl fit stays.parquet --schema stays.toml --recipe dp-lap --epsilon 1 --delta 1e-6 --out policy
 
@@ -39,12 +39,12 @@ _PANELS = {
             "demo:demo",
             "Try privrl on invented patients, in about a minute.",
         ),
-        "list": ("look:list_", "List the recipes, the simulated worlds and the figures."),
+        "list": ("list:list_", "List the recipes, the simulated worlds and the figures."),
         "prepare": ("prepare:prepare", "Turn raw records with times into a table of steps."),
         "schema": ("schema:schema", "Draft a schema file, or check a table against one."),
         "fit": ("fit:fit", "Learn a policy from a table of people and certify what it reveals."),
         "report": ("report:report", "Write one HTML page about a saved result."),
-        "certify": ("look:certify", "Check the certificate of a saved result."),
+        "certify": ("certify:certify", "Check the certificate of a saved result."),
     },
     "Studies": {
         "lookalike": (
@@ -52,7 +52,9 @@ _PANELS = {
             "Invent a table in the shape of yours, to try commands on.",
         ),
         "evaluate": ("evaluate:evaluate", "Compare a policy with current practice on people who were held out."),
+        "pilot": ("pilot:pilot", "Plan, declare and simulate a randomised trial of a policy."),
         "shard": ("shard:shard", "Rewrite a table with each person in one file, for several workers."),
+        "budget": ("budget:budget", "Make or show one budget for all studies of the same people."),
         "store": ("store:store", "Look at a durable store of releases, or purge its raw sums."),
     },
     "Service": {"serve": ("serve_demo:serve", "Serve live studies to apps and devices over HTTP.")},
@@ -60,7 +62,7 @@ _PANELS = {
         "run": ("run:run", "Simulate online learning and report the exact regret."),
         "audit": ("audit:audit", "Attack a recipe and bound its epsilon from below."),
         "reproduce": ("reproduce:reproduce", "Reproduce a figure and judge the claims about it."),
-        "cite": ("look:cite", "Print BibTeX for a recipe."),
+        "cite": ("cite:cite", "Print BibTeX for privrl or a recipe."),
         "bench": ("bench:bench", "Measure privrl against plain baselines."),
     },
 }

@@ -6,13 +6,19 @@ from typing import Annotated, Any
 
 import typer
 
+from privrl.cli.options.csv_options import DecimalOption, DelimiterOption, EncodingOption, parse_delimiter
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, complain, emit, say, waiting
+from privrl.data.prepare.grid import GridColumn
 from privrl.data.prepare.preparation import Preparation, StateAt
 from privrl.data.prepare.prepare_table import prepare as write_steps
+from privrl.data.prepare.prepare_table import public_settings
 from privrl.data.prepare.windows import AGGREGATIONS, Aggregation
+from privrl.data.schema.outcomes import Good
+from privrl.writing import whole_file
 
 _TIME = ":time"
+_NAMES = ".states.txt"
 _STATE = "Measurements of a state, by how several values in a window become one"
 
 
@@ -37,6 +43,10 @@ def prepare(
     reward: Annotated[
         str,
         typer.Option("--reward", metavar="COL[:HOW]", help="Paid at the end of an episode; at every step with HOW."),
+    ],
+    good: Annotated[
+        Good,
+        typer.Option("--good", help="Which values of the reward are good; if low, 1 minus the reward is written."),
     ],
     horizon: Annotated[
         int, typer.Option("--horizon", help="The largest number of steps, public; later records are left out.")
@@ -80,6 +90,15 @@ def prepare(
             rich_help_panel=_STATE,
         ),
     ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="COL:65,78[:missing]",
+            help="Cuts a measurement at public edges, for numbered states; once for each measurement.",
+            rich_help_panel=_STATE,
+        ),
+    ] = None,
     carry: Annotated[
         str, typer.Option("--carry", help="For how long a value stands in where nothing was measured, public.")
     ] = "0",
@@ -94,6 +113,9 @@ def prepare(
     zoned: Annotated[
         bool, typer.Option("--zoned", help="Times in a CSV file have a zone: they end in Z or +02:00.")
     ] = False,
+    delimiter: DelimiterOption = ",",
+    decimal: DecimalOption = ".",
+    encoding: EncodingOption = "utf-8",
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -130,15 +152,32 @@ def prepare(
         name=name,
         value=value,
         items=dict(map(_item, item or ())),
+        good=good,
+        grid=tuple(GridColumn.parse(words, text or ()) for words in grid or ()),
+        delimiter=parse_delimiter(delimiter),
+        decimal=decimal,
+        encoding=encoding,
     )
+    names = out.with_suffix(_NAMES)
+    if how.states is not None:
+        check_file(context, names, overwrite=overwrite)
     for warning in how.warnings:
         complain(f"Warning: {warning}")
     with waiting(f"preparing {raw.name}"):
         write_steps(raw, out, how)
+    if how.states is not None:
+        with whole_file(names, overwrite=True) as file:
+            file.write_text("".join(f"{name}\n" for name in how.states.names), encoding="utf-8")
+    settings = public_settings(how)
     if json:
-        emit({"out": str(out), "state_at": state_at, "warnings": list(how.warnings)})
+        made = {} if how.states is None else {"state_names": str(names)}
+        emit({"out": str(out), "state_at": state_at, "warnings": list(how.warnings), "settings": settings, **made})
         return
     say(f"Wrote the steps to {out}.")
+    if good == "low":
+        say(f"Low values of `{how.reward}` are good, so `{how.paid}` holds 1 - {how.reward}.")
+    if how.states is not None:
+        say(f"Wrote the names of the {len(how.states.names)} states to {names}; pass them as `--state-names`.")
     say("Every row comes from the records of one person and from public settings, so no budget was spent.")
     say(f"Records after the first {horizon} steps of an episode are left out (`--horizon`).")
     if state_at == "start":

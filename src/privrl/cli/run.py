@@ -1,9 +1,12 @@
 """`privrl run`: people who arrive one after another in a simulated world, exactly evaluated."""
 
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pyarrow import concat_tables
+from pyarrow.csv import write_csv
 
 import privrl
 from privrl.cli.options.arrival_options import ComingOptions
@@ -13,7 +16,6 @@ from privrl.cli.options.parsing import (
     DeltaOption,
     EnvArgOption,
     EnvSeedOption,
-    EpsilonOption,
     RhoOption,
     env_of,
     fresh_seed,
@@ -26,7 +28,7 @@ from privrl.envs.lq_worlds import LQEnv
 from privrl.plots.charts import draw_regret
 from privrl.plots.means import format_mean
 from privrl.plots.style import to_file
-from privrl.studies.results.result import Run
+from privrl.studies.results.run_result import Run
 from privrl.writing import whole_file
 
 _NEVER_LEARN = ("zero", "uniform", "myopic")
@@ -40,7 +42,14 @@ def run(
     episodes: Annotated[int, typer.Option("--episodes", help="How many episodes there are, one for each person.")],
     crew: WorkerOptions,
     coming: ComingOptions,
-    epsilon: EpsilonOption = None,
+    epsilon: Annotated[
+        str | None,
+        typer.Option(
+            "--epsilon",
+            help="Privacy budget; without --delta it is pure. Several, as 1,3,10, are run one after another.",
+            rich_help_panel="Privacy budget",
+        ),
+    ] = None,
     delta: DeltaOption = None,
     rho: RhoOption = None,
     adjacency: AdjacencyOption = "replace-one",
@@ -58,7 +67,16 @@ def run(
     env_arg: EnvArgOption = None,
     env_seed: EnvSeedOption = None,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="Write the regret curve to this .png, .svg or .pdf file.")
+        Path | None, typer.Option("--plot", help="Write the regret curves to this .png, .svg or .pdf file.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Write a row for each budget, seed and block to this .csv file.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder that keeps every finished budget; the same command with --seed continues there."
+        ),
     ] = None,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
@@ -66,58 +84,120 @@ def run(
     """Simulate online learning and report the exact regret."""
     if plot is not None:
         check_file(context, plot, overwrite=overwrite, endings=(".png", ".svg", ".pdf"))
+    if csv is not None:
+        check_file(context, csv, overwrite=overwrite, endings=(".csv",))
+    if out is not None and seed is None:
+        raise ValueError("`--out` continues a simulation, which needs the same seed. Add `--seed`.")
     world = env_of(env, env_arg, env_seed)
     seed = fresh_seed(seed)
-    what = f"{recipe} on {world.name}: {episodes:,} people, {seeds} seeds"
     how = {"episodes": episodes, "seeds": seeds, "seeds_per_program": seeds_per_program, **coming.arguments}
-    budget: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "rho": rho, "adjacency": adjacency}
-    with crew.opened() as executor, waiting_for(what, executor):
-        result = privrl.run(world, recipe, key=seed, executor=executor, **budget, **how)
-    assert isinstance(world, Env | LQEnv)
-    certificate = result.certificate.to_json()
-    policies: dict[str, Any] = world.fixed_policies()
-    never_learn = {name: world.total_regret(policies[name], episodes) for name in _NEVER_LEARN if name in policies}
-    content = {
+    facts = {
         "recipe": recipe,
         "env": world.name,
+        "env_args": sorted(env_arg or ()),
         "env_seed": world.seed,
         "episodes": episodes,
         **coming.facts,
-        "horizon": world.horizon,
-        **{name: certificate[name] for name in ("epsilon", "delta", "adjacency")},
+        "delta": delta,
+        "rho": rho,
+        "adjacency": adjacency,
         "seeds": seeds,
         "seed": seed,
+    }
+    simulated: dict[str, Run] = {}
+    with crew.opened() as executor:
+        for budget in _budgets(epsilon):
+            name = f"{recipe}" if budget is None else f"epsilon {budget:g}"
+            kept = None if out is None else out / name.replace(" ", "-")
+            written = dumps({**facts, "epsilon": budget}, sort_keys=True)
+            if kept is not None and kept.is_dir() and not overwrite:
+                simulated[name] = Run.load(kept, facts=written)
+                continue
+            what = f"{recipe} on {world.name}: {episodes:,} people, {seeds} seeds"
+            with waiting_for(what, executor):
+                simulated[name] = privrl.run(
+                    world,
+                    recipe,
+                    key=seed,
+                    executor=executor,
+                    epsilon=budget,
+                    delta=delta,
+                    rho=rho,
+                    adjacency=adjacency,
+                    **how,
+                )
+            if kept is not None:
+                simulated[name].save(kept, overwrite=overwrite, facts=written)
+    assert isinstance(world, Env | LQEnv)
+    policies: dict[str, Any] = world.fixed_policies()
+    never_learn = {name: world.total_regret(policies[name], episodes) for name in _NEVER_LEARN if name in policies}
+    described = {**facts, "horizon": world.horizon}
+    contents = [_content(result, described, never_learn, float(world.optimal_value)) for result in simulated.values()]
+    if plot is not None:
+        curves = {name: result.curve() for name, result in simulated.items()}
+        figure = draw_regret(curves, never_learn, f"{recipe} on {world.name}")
+        with whole_file(plot, overwrite=overwrite) as file:
+            file.write_bytes(to_file(figure, plot.suffix[1:]))
+    if csv is not None:
+        with whole_file(csv, overwrite=overwrite) as file:
+            write_csv(concat_tables([result.table() for result in simulated.values()]), file)
+    if json:
+        emit(contents[0] if len(contents) == 1 else {"runs": contents})
+        return
+    _show(simulated, described, never_learn)
+    for path, content in ((plot, "regret curve is"), (csv, "rows are"), (out, "finished runs are")):
+        if path is not None:
+            say(f"The {content} in {path}.")
+
+
+def _budgets(epsilon: str | None) -> list[float | None]:
+    """The budgets of `--epsilon`, in the order in which they were given."""
+    if epsilon is None:
+        return [None]
+    try:
+        found = [float(part) for part in epsilon.split(",")]
+    except ValueError:
+        raise ValueError(f"`--epsilon` is {epsilon!r}; write a number, or several as 1,3,10.") from None
+    if len(set(found)) < len(found):
+        raise ValueError(f"`--epsilon` is {epsilon!r}; give every budget once.")
+    return [*found]
+
+
+def _content(result: Run, facts: dict[str, Any], never_learn: dict[str, float], optimal_value: float) -> dict[str, Any]:
+    """One simulation for JSON."""
+    certificate = result.certificate.to_json()
+    return {
+        **facts,
+        **{name: certificate[name] for name in ("epsilon", "delta", "adjacency")},
         "regret": result.total_regret.tolist(),
         "curve": result.curve(),
-        "baselines": never_learn | {"optimal_value": float(world.optimal_value)},
+        "baselines": never_learn | {"optimal_value": optimal_value},
         "certificate": certificate,
         "seconds": result.seconds,
     }
-    if plot is not None:
-        figure = draw_regret(content["curve"], never_learn, f"{recipe} on {world.name}")
-        with whole_file(plot, overwrite=overwrite) as file:
-            file.write_bytes(to_file(figure, plot.suffix[1:]))
-    if json:
-        emit(content)
-    else:
-        _show(result, content, never_learn, plot)
 
 
-def _show(result: Run, content: dict[str, Any], others: dict[str, float], plot: Path | None) -> None:
-    """The total regret beside that of policies that never learn; the first of these is the measure."""
+def _show(simulated: dict[str, Run], facts: dict[str, Any], others: dict[str, float]) -> None:
+    """The total regret above that of policies that never learn; the first of these is the measure."""
     measure = next(iter(others))
 
     def against(total: float) -> str:
         return f"{total / others[measure]:.3f}" if others[measure] > 0 else "-"
 
-    mean = sum(content["regret"]) / len(content["regret"])
-    rows = [(content["recipe"], format_mean(content["regret"], 2), against(mean))]
+    several = len(simulated) > 1
+    rows = [
+        (
+            f"{facts['recipe']}, {name}" if several else facts["recipe"],
+            format_mean(result.total_regret.tolist(), 2),
+            against(float(result.total_regret.mean())),
+        )
+        for name, result in simulated.items()
+    ]
     rows += [(name, format_mean([total], 2), against(total)) for name, total in others.items()]
     title = (
-        f"{content['env']}, {content['episodes']:,} people, {content['seeds']} seeds from {content['seed']}, "
-        f"{content['seconds']:.1f} s"
+        f"{facts['env']}, {facts['episodes']:,} people, {facts['seeds']} seeds from {facts['seed']}, "
+        f"{sum(result.seconds for result in simulated.values()):.1f} s"
     )
     show_table(title, ("policy", "total regret", f"over {measure}"), rows, numbers=2)
-    say(str(result.certificate))
-    if plot is not None:
-        say(f"The regret curve is in {plot}.")
+    for result in simulated.values():
+        say(str(result.certificate))

@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from privrl.cli.commands import App
+from privrl.cli.options.csv_options import DelimiterOption, EncodingOption, parse_delimiter
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, complain, emit, say
+from privrl.data.prepare.raw import CsvFormat, csv_names
 from privrl.data.schema.table_description import TableDescription
 from privrl.data.schema.table_schema import declare_table
-from privrl.data.tables.draft import draft_schema
-from privrl.data.tables.faults import find_faults
+from privrl.data.tables.draft import draft_from_names, draft_schema
+from privrl.data.tables.faults import find_faults, find_outside
 from privrl.writing import whole_file
 
 schema = App(name="schema", help="Write a draft of a schema file, or check a table against one.", no_args_is_help=True)
@@ -20,16 +22,21 @@ schema = App(name="schema", help="Write a draft of a schema file, or check a tab
 @schema.command()
 def init(
     context: typer.Context,
-    table: Annotated[Path, typer.Argument(help="A Parquet file, or a folder of them.")],
+    table: Annotated[Path, typer.Argument(help="A Parquet file, a folder of them, or a CSV file.")],
     out: Annotated[
         Path | None, typer.Option("--out", help="Where to write it; on standard output unless given.")
     ] = None,
+    delimiter: DelimiterOption = ",",
+    encoding: EncodingOption = "utf-8",
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write a draft from the names and types of columns alone; no value of the table is read."""
     if out is not None:
         check_file(context, out, overwrite=overwrite)
-    draft = draft_schema(table)
+    if table.suffix.lower() == ".csv":
+        draft = draft_from_names(csv_names(table, CsvFormat(parse_delimiter(delimiter), encoding=encoding)), table.name)
+    else:
+        draft = draft_schema(table)
     if out is None:
         say(draft.rstrip())
         return
@@ -50,12 +57,16 @@ def check(
     columns = options.columns
     declare_table(**{name: value for name, value in columns.items() if name != "sort"})
     found = [] if table is None else find_faults(table, columns)
+    outside = [] if table is None or found else find_outside(table, columns)
     if json:
-        emit({"schema": str(file), "table": None if table is None else str(table), "refused": found})
+        place = None if table is None else str(table)
+        emit({"schema": str(file), "table": place, "refused": found, "outside": outside})
     elif found:
         for fault in found:
             say(f"Refused: {fault}")
     else:
         say(f"`{file}` says all that is needed." if table is None else f"`{table}` is as `{file}` says.")
+        for place in outside:
+            say(f"Outside the bounds: {place}")
     if found:
         raise typer.Exit(2)

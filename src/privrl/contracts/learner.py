@@ -214,6 +214,23 @@ class AbstractOnlineLearner(AbstractLearner):
         del published, others
         return memory
 
+    @property
+    def arms(self) -> tuple[str, ...]:
+        """The names of the arms to which a trial randomises people; empty if all people act on the plan."""
+        return ()
+
+    def enrol(self, memory: PyTree, assigned: PyTree, begun: Int[Array, ""]) -> PyTree:
+        """Returns the memory of a trial to plan from, after a block has closed and before `plan` reads its releases.
+
+        Arguments:
+            memory: the memory that came with the newest plan.
+            assigned: the (public) number of people of the block who were assigned to each arm and count, as the
+                trial's own `count_people` makes it.
+            begun: the number of the plan under which the first person of the block arrived.
+        """
+        del assigned, begun
+        return memory
+
     def with_returns(self, returns: int) -> "AbstractOnlineLearner":
         """Returns this learner for studies in which up to `returns` further records of each person are in the sums.
 

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 White = Literal["normal", "laplace"] | None
+NoiseKind = Literal["gaussian", "laplace"]
+"""The noise of sums: Gaussian for an L2 sensitivity, Laplace for an L1 sensitivity (pure differential privacy)."""
 
 
 class AbstractNoise(eqx.Module):

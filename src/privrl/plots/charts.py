@@ -32,6 +32,8 @@ _LINES: tuple[tuple[str, Dashes], ...] = (
     (VERMILLION, (0, (5, 1, 1, 1))),
 )
 
+_CURVES = (BLUE, VERMILLION, ORANGE, BLACK)
+
 
 def draw_values(
     private: Mapping[float, Sequence[float]], chosen: float, lines: Mapping[str, float], ylabel: str
@@ -146,21 +148,24 @@ def draw_ratios(
     return figure
 
 
-def draw_regret(curve: Mapping[str, Sequence[float | None]], never_learn: Mapping[str, float], title: str) -> "Figure":
-    """Draw cumulative regret with a band of two standard errors.
+def draw_regret(
+    curves: Mapping[str, Mapping[str, Sequence[float | None]]], never_learn: Mapping[str, float], title: str
+) -> "Figure":
+    """Draw cumulative regret with bands of two standard errors.
 
     Arguments:
-        curve: `episodes`, the `mean` regret after each of them, and its standard error `se` (or `None`).
+        curves: by name: `episodes`, the `mean` regret after each of them, and its standard error `se` (or `None`).
         never_learn: the total regret of policies that never learn, drawn as straight lines.
         title: what was run.
     """
     figure, axes = new_figure(3.4)
-    episodes = [float(count or 0.0) for count in curve["episodes"]]
-    mean = [float(value or 0.0) for value in curve["mean"]]
-    errors = [2 * (error or 0.0) for error in curve["se"]]
-    low, high = ([m + side * e for m, e in zip(mean, errors, strict=True)] for side in (-1, 1))
-    axes.fill_between(episodes, low, high, color=BLUE, alpha=0.25, linewidth=0)
-    axes.plot(episodes, mean, color=BLUE, linewidth=2, label="learner")
+    for (name, curve), colour in zip(curves.items(), itertools.cycle(_CURVES), strict=False):
+        episodes = [float(count or 0.0) for count in curve["episodes"]]
+        mean = [float(value or 0.0) for value in curve["mean"]]
+        errors = [2 * (error or 0.0) for error in curve["se"]]
+        low, high = ([m + side * e for m, e in zip(mean, errors, strict=True)] for side in (-1, 1))
+        axes.fill_between(episodes, low, high, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(episodes, mean, color=colour, linewidth=2, label=name)
     for (name, total), (colour, dashes) in zip(never_learn.items(), itertools.cycle(_LINES), strict=False):
         axes.plot([0, episodes[-1]], [0, total], color=colour, linestyle=dashes, linewidth=1.4, label=name)
     axes.set_xlabel("episodes")

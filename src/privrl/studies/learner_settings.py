@@ -8,6 +8,8 @@ bytes (little endian, C order), from which it cannot be rebuilt.
 import base64
 import dataclasses
 import hashlib
+import importlib
+import inspect
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -16,18 +18,53 @@ import jax
 import numpy as np
 
 from privrl.contracts.learner import AbstractAnalysis
+from privrl.learners.trials.protocol import Arm, Outcome, Partition, Phase, Protocol
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.lq import LQTask
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
+from privrl.mdp.rules import ActionRule, Condition, Rules
 from privrl.studies.own_classes import registry
 
 _IN_WORDS = 64
 _IN_FULL = 4096
 
-_PARTS: tuple[type, ...] = (OneHotFeatures, TableFeatures, LQTask, Feature, Category, MeasuredPolicy)
+_TRIALS: tuple[type, ...] = (Protocol, Arm, Outcome, Phase, Partition)
+_PARTS: tuple[type, ...] = (
+    OneHotFeatures,
+    TableFeatures,
+    LQTask,
+    Feature,
+    Category,
+    MeasuredPolicy,
+    *_TRIALS,
+    Rules,
+    ActionRule,
+    Condition,
+)
 own: dict[str, type] = {f"privrl.{cls.__name__}": cls for cls in registry + _PARTS}
 """privrl's own learners and what they are made of, by the name under which settings know them."""
+
+
+trusted: dict[str, type] = {}
+"""Classes of other packages whose settings may be rebuilt, because the user of this process said so."""
+
+
+def trust_classes(module: str) -> None:
+    """Imports a module and lets certificates of the learners that it defines be derived again, by its own code.
+
+    Raises:
+        ValueError: the module cannot be imported, or defines no class of which settings are made.
+    """
+    try:
+        found = vars(importlib.import_module(module)).values()
+    except ImportError as error:
+        raise ValueError(f"The trusted module `{module}` cannot be imported: {error}.") from error
+    classes = [cls for cls in found if inspect.isclass(cls) and dataclasses.is_dataclass(cls)]
+    classes = [cls for cls in classes if cls.__module__ == module or cls.__module__.startswith(f"{module}.")]
+    if not classes:
+        raise ValueError(f"The trusted module `{module}` defines no learner. Give the module of the learner's class.")
+    trusted.update({class_name(cls): cls for cls in classes})
 
 
 def settings_of(learner: AbstractAnalysis) -> dict[str, Any]:

@@ -6,7 +6,7 @@ arithmetic of the channels: floating point with seeded noise, or whole numbers w
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from jaxtyping import Array, Int, PRNGKeyArray
@@ -16,6 +16,7 @@ from privrl.contracts.release import Release
 from privrl.privacy.trust.channels import AbstractChannel, Number, RoundsChannel
 from privrl.privacy.trust.privatizers import PairingError
 
+T = TypeVar("T")
 Noise = Callable[[str], Callable[..., Any]]
 """For a statistic's name, the new noise of this block, as its channel's arithmetic takes it."""
 Listener = Callable[[str, int, Any, Release], None]
@@ -173,6 +174,17 @@ def publish(
         if release is not None:
             released[name] = release
     return State(state.memory, kept, released)
+
+
+def strongly_typed(tree: T) -> T:
+    """The same arrays with strong types. A program is compiled again for an array of a weak type, and people who
+    arrive would wait for that.
+    """
+
+    def strong(leaf: Any) -> Any:
+        return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
+
+    return jax.tree.map(strong, tree)
 
 
 def _no_noise(name: str) -> Any:

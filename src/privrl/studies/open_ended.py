@@ -138,7 +138,7 @@ def smallest_block(learner: AbstractOnlineLearner) -> int:
     return max(d.smallest if isinstance(d, Batched) else 1 for d in learner.declare(2))
 
 
-def until(ends: Int[np.ndarray, " B"], people: int, smallest: int) -> Int[np.ndarray, " B"]:
+def until(ends: Int[np.ndarray, " B"], people: int, smallest: int) -> Int[np.ndarray, " reached"]:
     """The blocks of a schedule that a simulation of this number of people reaches; the last block ends with it."""
     return np.append(ends[ends <= people - smallest], people)
 

@@ -1,8 +1,9 @@
 """A learner from its recorded settings, so that what it declared can be derived again without its author.
 
-Only privrl's own classes are built, and nothing is run that the settings name. An array that was written down as a
-hash has a shape and no numbers: it becomes a `jax.ShapeDtypeStruct`, on which every computation fails. A declaration
-that depended on its numbers can therefore not be derived, and never comes out wrong.
+Only privrl's own classes, and those of modules that the user of this process trusts (`trust_classes`), are built, and
+nothing is run that the settings name. An array that was written down as a hash has a shape and no numbers: it becomes a
+`jax.ShapeDtypeStruct`, on which every computation fails. A declaration that depended on its numbers can therefore not
+be derived, and never comes out wrong.
 """
 
 import base64
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from privrl.contracts.learner import AbstractAnalysis
-from privrl.studies.learner_settings import own
+from privrl.studies.learner_settings import own, trusted
 
 _PEOPLE = {"people", "num_episodes", "paper_users", "first_block", "block"}
 _MAX_SIZE = 2**20
@@ -60,9 +61,12 @@ def _value(content: Any) -> Any:
 
 
 def _module(name: str, settings: Mapping[str, Any]) -> Any:
-    cls = own.get(name)
+    cls = own.get(name) or trusted.get(name)
     if cls is None:
-        raise NotOursError(f"`{name}` is not one of privrl's own classes.")
+        raise NotOursError(
+            f"`{name}` is not one of privrl's own classes. If you trust the code of its module, give the module with "
+            "`--trust`."
+        )
     names = {f.name for f in dataclasses.fields(cls)}
     if set(settings) != names:
         raise ValueError(f"The settings of `{name}` are {sorted(settings)}; it has {sorted(names)}.")

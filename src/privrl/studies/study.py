@@ -15,17 +15,21 @@ from jaxtyping import Int, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractAnalysis, AbstractOfflineAnalysis, AbstractOnlineLearner
 from privrl.contracts.release import Declared
+from privrl.learners.trials.trial import Trial
 from privrl.privacy.accounting.certificate import Certificate, Relation, StudyRecord
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.privatizer_settings import privatizer_settings
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.noise.sources import Origin
+from privrl.privacy.shared_budget import AnySharedBudget, has_study_id, shared, study_id
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.privacy.trust.shuffled import Batched
 from privrl.studies.learner_settings import known_settings, settings_of
 from privrl.studies.open_ended import OpenEnded
+
+_RESERVED = "reserved in a shared budget"
 
 
 class CountedRecords(TypedDict):
@@ -48,6 +52,7 @@ class Study:
         participation: how often one person may take part in it.
         open_ended: where the number of people is not known, how epochs follow each other.
         opened: the UTC date on which the study was opened, fixed before any record is read.
+        reserved: a sentence about the shared budget that pays for the study, if there is one.
     """
 
     learner: AbstractAnalysis
@@ -59,6 +64,7 @@ class Study:
     participation: Participation = ONCE
     open_ended: OpenEnded | None = None
     opened: str = field(init=False)
+    reserved: str | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.privatizer.check(self.name, self.declared, self.participation)
@@ -100,6 +106,8 @@ class Study:
                 f"`{type(learner).__name__}` learns from a table, not while people take part. Use `privrl.fit`, or an "
                 "online learner such as `UCBVI`."
             )
+        if isinstance(learner, Trial):
+            _check_trial(learner, privatizer, participation)
         if privatizer.adjacency != "replace-one" and privatizer.notion != "none":
             raise PairingError(
                 f"`adjacency` is {privatizer.adjacency!r}, and people who take part one after another fill blocks by "
@@ -208,6 +216,49 @@ class Study:
         }
         store.open_study(study, limits)
         self.opened = store.fact("opened", lambda: self.opened.encode()).decode()
+        if store.has_fact(_RESERVED):
+            self.reserved = store.fact(_RESERVED, bytes).decode()
+
+    def reserve(
+        self,
+        budget: AnySharedBudget | None,
+        verb: str,
+        unit_column: str | None,
+        key: PRNGKeyArray | None,
+        store: ReleaseStore | None,
+    ) -> None:
+        """Reserves the cost of everything declared in a shared budget, before anything is asked of people's data.
+
+        A study in a store reserves once, however often it is resumed. A study that was begun with a budget, and whose
+        reservation was refused or interrupted, does not continue without one.
+        """
+        if budget is None:
+            if store is not None and self.reserved is None and has_study_id(store):
+                raise ValueError(
+                    "The study in this store was begun with a shared budget and has not reserved its cost. Give "
+                    "`budget`, or use a new store."
+                )
+            return
+        if key is not None or self.privatizer.notion != "central" or self.relation == "function":
+            raise ValueError(
+                "`budget` pays for studies of real people by a trusted curator. Leave it out with a `key`, without "
+                "privacy, under local privacy, and for a reward function."
+            )
+        paying = shared(budget)
+        taken = paying.reserve(
+            self.ledger.events(),
+            unit_column or self.unit,
+            f"{verb} with {self.name}",
+            adjacency=self.privatizer.adjacency,
+            study=None if store is None else study_id(store),
+        )
+        terms = paying.terms
+        self.reserved = note = (
+            f"study {taken.study} of a shared budget of epsilon {terms.epsilon:g} and delta {terms.delta:g} for all "
+            f"studies of the same {terms.unit}"
+        )
+        if store is not None:
+            store.fact(_RESERVED, note.encode)
 
     def certificate(
         self,
@@ -248,10 +299,26 @@ class Study:
             neighbours=self.neighbours,
             **self.count_records(records_per_unit),
             claimed=self.privatizer.claimed,
-            notes=(*notes, *self._open_note, *self.privatizer.notes(self.ledger)),
+            notes=(
+                *notes,
+                *self._open_note,
+                *(() if self.reserved is None else (self.reserved,)),
+                *self.privatizer.notes(self.ledger),
+            ),
             study=study,
             opened=self.opened,
         )
+
+
+def _check_trial(trial: Trial, privatizer: AbstractPrivatizer, participation: Participation) -> None:
+    """Refuses a trial whose boundaries are for other noise, or in which a person has several outcomes."""
+    if privatizer != trial.protocol.privatizer:
+        raise PairingError(
+            "The boundaries of a trial depend on the noise of its protocol. Use `protocol.privatizer`, and change "
+            "`epsilon` and `delta` in the protocol."
+        )
+    if participation.times > 1:
+        raise PairingError("A trial counts one outcome of each person. Leave out `max_episodes_per_unit`.")
 
 
 def participation_of(max_episodes_per_unit: int, min_block_distance: int) -> Participation:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from privrl.cli.output import say
+from privrl.evaluation.decision import Decision
 from privrl.evaluation.estimates import Evaluation
 
 NOT_COMPARED = "Not compared with practice: `--evaluate .3` holds out 30% of the people to do so."
@@ -30,21 +31,30 @@ class ComparisonOptions:
         ),
     ] = None
     max_ratio: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--max-ratio",
-            help="Largest factor by which the policy may raise an action's probability over current practice; or inf.",
+            help="Largest factor by which the policy may raise an action's probability over current practice; or inf. "
+            "By default, several pairs of this and `--max-weight` are compared, and the best one is chosen.",
             rich_help_panel=_PANEL,
         ),
-    ] = 1.5
+    ] = None
     max_weight: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--max-weight",
             help="Stop advising in an episode once its weight reaches this limit.",
             rich_help_panel=_PANEL,
         ),
-    ] = 4.0
+    ] = None
+    assume_recorded: Annotated[
+        bool,
+        typer.Option(
+            "--assume-recorded",
+            help="State that people decided and saw nothing but the record; certificate and report repeat it.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
     return_bound: Annotated[
         float | None,
         typer.Option(
@@ -62,7 +72,17 @@ class ComparisonOptions:
             "return_range": None if self.return_bound is None else (0.0, self.return_bound),
             "max_ratio": self.max_ratio,
             "max_weight": self.max_weight,
+            "assume_recorded": self.assume_recorded,
         }
+
+
+SpendAnywayOption = Annotated[
+    bool,
+    typer.Option(
+        "--spend-anyway",
+        help="Spend the budget even if public numbers make it certain that the policy will be withheld.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,17 @@ class EvaluateOptions:
         """The arguments of `fit` for a comparison."""
         own = {"release_anyway": self.release_anyway, "require_better": self.require_better}
         return {"evaluate": self.evaluate, **comparison.arguments, **own}
+
+
+def decision_json(decision: Decision | None) -> dict[str, Any]:
+    """What was decided, as the first entry of a command's JSON; nothing without current practice."""
+    return {} if decision is None else {"decision": decision.to_json()}
+
+
+def show_decision(decision: Decision | None) -> None:
+    """The first line of an output: what was decided, why, and the bound that decided."""
+    if decision is not None:
+        say(decision.words)
 
 
 def evaluation_json(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> dict[str, Any] | None:

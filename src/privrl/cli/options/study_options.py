@@ -13,6 +13,12 @@ _STATED = "For the person responsible for the study"
 _NAMES = "Display names"
 
 
+RulesOption = Annotated[
+    Path | None,
+    typer.Option("--rules", help="TOML file with public rules on actions, which the policy keeps at every decision."),
+]
+
+
 @dataclass(frozen=True)
 class NameOptions:
     """What states and actions are called."""

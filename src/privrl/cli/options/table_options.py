@@ -8,6 +8,7 @@ import typer
 
 from privrl.cli.options.grouped import given
 from privrl.data.schema.declaration import read_schema_file
+from privrl.data.schema.outcomes import Good
 from privrl.data.schema.table_description import TableDescription
 
 PANEL = "Columns and public bounds of a table"
@@ -61,8 +62,14 @@ class TableOptions:
         _declared("action-edges", "0,0.02,0.05", "Where the actions of a dose begin; once for each --action."),
     ] = None
     reward: Annotated[str | None, _column("reward", "The reward of the step, in [0, 1].")] = None
+    good: Annotated[
+        Good | None, _bound("good", "Which values of the reward are good; needed if the name of the column sounds low.")
+    ] = None
     next_state: Annotated[str | None, _column("next-state", "The next state; without it, that of the next row.")] = None
     terminated: Annotated[str | None, _column("terminated", "True on the last row of an episode.")] = None
+    propensity: Annotated[
+        str | None, _column("propensity", "If a program decided: the logged probability of what it did, in (0, 1].")
+    ] = None
     horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None
     num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None
     num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None

@@ -12,7 +12,7 @@ import typer
 from privrl import writing
 
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing target.")]
-TARGETS = ("out", "plot")
+TARGETS = ("out", "csv", "plot")
 """The parameters of commands that name what is written."""
 _TEXTS = ("data", "source", "practice", "store")  # parameters that name inputs, though their type is text
 

@@ -27,6 +27,7 @@ from privrl.mdp.simulation import action_draw, cumulative_table, draw_action
 from privrl.mdp.types import RecordForm, Trajectory
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.errors import SumSealedError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, PairingError
@@ -36,6 +37,7 @@ from privrl.studies.live.arrivals import AbstractArrivals, BehindError, Ticket
 from privrl.studies.live.fixed_order import FixedOrder
 from privrl.studies.live.live_plans import LivePlans
 from privrl.studies.live.patience import Patience
+from privrl.studies.live.randomisation import Randomisation
 from privrl.studies.open_ended import OpenEnded
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.simulated_loop import SimulationKeys
@@ -67,6 +69,12 @@ class AbstractAgent(abc.ABC):
             number of people (with `patience`) or the number of visits in the list (in fixed order).
         min_block_distance: an episode counts only if it begins at least this number of blocks after the same
             person's last episode that counts. A distance reduces the noise.
+        unit: what the ids of people identify, for example "patient_id"; the certificate states it.
+        budget: a `SharedBudget`, or its path, for all studies of the same `unit`. The cost is reserved there once,
+            before the first person arrives.
+        plan_delay: the number of blocks by which plans lag behind, 0 or 1, with `patience`. With 1, a plan takes effect
+            when the block after its last one closes, and is computed in a thread of its own meanwhile, so people do
+            not wait for it. `run(delay=1)` simulates what this costs.
         key: seeded noise and actions for tests and simulations, the same as those of `run` for a seed of this key.
             Leave it out on real people.
 
@@ -96,9 +104,12 @@ class AbstractAgent(abc.ABC):
         key: KeyLike | None = None,
         max_episodes_per_unit: int = 1,
         min_block_distance: int = 0,
+        plan_delay: int = 0,
+        unit: str = "user",
+        budget: AnySharedBudget | None = None,
     ) -> None:
-        budget = BudgetArguments(epsilon, delta, rho)
-        learner, privatizer = resolve_pair(learner, privatizer, world, budget, "online", "control")
+        given = BudgetArguments(epsilon, delta, rho)
+        learner, privatizer = resolve_pair(learner, privatizer, world, given, "online", "control")
         key = optional_key(key)
         self._store, self._key = store, key
         if not isinstance(privatizer, Central) or privatizer.budget is None:
@@ -106,6 +117,7 @@ class AbstractAgent(abc.ABC):
         often = participation_of(max_episodes_per_unit, min_block_distance)
         users = OpenEnded() if num_users is None else num_users
         self._study = Study.online(learner, privatizer, users, often, secret_returns=patience is not None)
+        self._study.unit = unit
         assert isinstance(self._study.learner, AbstractOnlineLearner)
         self._learner = self._study.learner
         if asked := self._study.asked():
@@ -117,7 +129,7 @@ class AbstractAgent(abc.ABC):
         assert ends is not None
         self._arrivals: AbstractArrivals
         if patience is not None and not fixed_order:
-            self._arrivals = Patience(store, ends, patience, clock, often)
+            self._arrivals = Patience(store, ends, patience, clock, often, self._randomise())
         elif fixed_order and patience is None:
             self._arrivals = FixedOrder(store, ends, often)
         else:
@@ -126,9 +138,19 @@ class AbstractAgent(abc.ABC):
                 "stay that is waited for) for people who come and go, or `fixed_order=True` where the sequence of "
                 "people is fixed in advance (a simulation, a public list). One of the two, not both."
             )
-        self._plans = LivePlans(self._learner, self._study, self._arrivals, store, self._blank, key)
+        if plan_delay not in (0, 1) or (plan_delay and (fixed_order or self._randomise() is not None)):
+            raise ValueError(
+                f"`plan_delay` is {plan_delay}. Expected 0, or 1 with `patience`; a trial plans nothing, so its shares "
+                "and verdicts take effect at once."
+            )
+        self._arrivals.plan_delay = plan_delay
+        self._plans = LivePlans(self._learner, self._study, self._arrivals, store, self._blank, key, plan_delay)
         limits, arrivals = self._plans.limits(len(ends)), self._arrivals.settings
-        self._study.open(store, "agent", limits, key=key, users=self._study.users, arrivals=arrivals)
+        if plan_delay:
+            arrivals = arrivals | {"plan_delay": plan_delay}
+        facts = {"users": self._study.users, "arrivals": arrivals, **self._facts}
+        self._study.open(store, "agent", limits, key=key, **facts)
+        self._study.reserve(budget, "agent", None, key, store)
         self._plans.check_lattices()
         self._plans.catch_up()
 
@@ -139,7 +161,7 @@ class AbstractAgent(abc.ABC):
 
     @property
     def plans(self) -> LivePlans:
-        """Every plan so far; the newest has the number `plans.closed`."""
+        """Every plan so far; the one in force has the number `plans.current`."""
         self._plans.catch_up()
         return self._plans
 
@@ -147,6 +169,16 @@ class AbstractAgent(abc.ABC):
     def next_closing(self) -> float | None:
         """When the open block closes, on the clock of `patience`; `None` until the block is full. Public."""
         return self._arrivals.closing(self._plans.closed)
+
+    @property
+    def last_closing(self) -> float | None:
+        """When the last closed block closed, on the clock of `patience`; `None` if there is none. Public."""
+        return self._arrivals.closing(self._plans.closed - 1) if self._plans.closed else None
+
+    @property
+    def latest_arrival(self) -> float | None:
+        """The time of the latest first arrival, on the clock of `patience`. Public."""
+        return self._arrivals.latest
 
     def deadline(self, ticket: Ticket) -> float | None:
         """The time until which a record is accepted, on the clock of `patience`; a later record may count as empty."""
@@ -156,13 +188,35 @@ class AbstractAgent(abc.ABC):
     def policy(self) -> Any:
         """The current policy, on which the next person to arrive acts."""
         self._plans.catch_up()
-        return self._plans[-1].policy
+        return self._plans[self._plans.current].policy
 
     @abc.abstractmethod
     def _blank(self, plan: Plan) -> Any:
         """What a record looks like."""
 
-    def begin_episode(self, user: str | int, visit: str | int = "") -> Ticket:
+    @property
+    def _facts(self) -> dict[str, Any]:
+        """What else the store keeps for good, on which every process that works on the study must agree."""
+        return {}
+
+    def _randomise(self) -> Randomisation | None:
+        """In a trial, draws the arms of people."""
+        return None
+
+    def _assignment(self, ticket: Ticket) -> Any:
+        """In a trial, the arm and the group of a person; hashable."""
+        del ticket
+
+    def _query(self, assigned: Any) -> Any:
+        """In a trial, what the record of a person with this assignment answers; otherwise that of their plan."""
+        del assigned
+
+    def _check_group(self, group: str) -> None:
+        """Refuses a group that was not declared."""
+        if group:
+            raise ValueError("`group` belongs to trials with declared subgroups. Leave it out.")
+
+    def begin_episode(self, user: str | int, visit: str | int = "", group: str = "") -> Ticket:
         """Registers an arrival and returns the person's ticket, which is stored before it is returned. The same id
         gets the same ticket.
 
@@ -172,18 +226,27 @@ class AbstractAgent(abc.ABC):
                 anyone who may begin episodes find out whether that visit took place. A new name begins a new
                 episode; the same name gets the same ticket, however often it is sent. Without a name it is the
                 first visit.
+            group: in a trial with subgroups, the person's group. It is public and stored with the ticket.
         """
-        (ticket,) = self.begin_episodes([user], [visit])
+        (ticket,) = self.begin_episodes([user], [visit], [group])
         return ticket
 
-    def begin_episodes(self, users: Iterable[str | int], visits: Iterable[str | int] | None = None) -> list[Ticket]:
+    def begin_episodes(
+        self,
+        users: Iterable[str | int],
+        visits: Iterable[str | int] | None = None,
+        groups: Iterable[str] | None = None,
+    ) -> list[Ticket]:
         """Registers several arrivals in this order and returns their tickets. One commit stores all of them or none."""
         users = list(users)
         came = list(zip(users, [""] * len(users) if visits is None else visits, strict=True))
+        given = [""] * len(users) if groups is None else list(groups)
+        for group in set(given):
+            self._check_group(group)
         while True:
             self._plans.catch_up()
             try:
-                return self._arrivals.arrive_all(came, self._plans.closed)
+                return self._arrivals.arrive_all(came, self._plans.closed, given)
             except BehindError:  # another block has closed in between
                 self._arrivals.forget()
             except BaseException:
@@ -232,17 +295,19 @@ class AbstractAgent(abc.ABC):
         """
         self._plans.catch_up()
         issued = self._arrivals.all_issued(tickets)
-        by_plan: dict[int, list[int]] = {}
+        by_plan: dict[tuple[int, Any], list[int]] = {}
         for position, ticket in enumerate(tickets):
             if issued[position]:
-                by_plan.setdefault(ticket.plan, []).append(position)
+                by_plan.setdefault((ticket.plan, self._assignment(ticket)), []).append(position)
         read = [False] * len(tickets)
         rows: dict[tuple[int, int], dict[str, Int64[np.ndarray, " entries"]]] = {}
-        for plan, positions in by_plan.items():
+        for (plan, assigned), positions in by_plan.items():
             some = records if len(positions) == len(tickets) else jax.tree.map(lambda x: x[positions], records)  # noqa: B023
-            for position, units in zip(positions, self._units(some, len(positions), plan), strict=True):
+            for position, units in zip(positions, self._units(some, len(positions), plan, assigned), strict=True):
                 if units is not None:
                     ticket, read[position] = tickets[position], True
+                    if not self._arrivals.has_block(ticket):
+                        continue
                     kept = units if self._arrivals.counts(ticket) else np.zeros_like(units)
                     rows.setdefault((self._arrivals.block(ticket), plan), {}).setdefault(ticket.key, kept)
         if len(rows) == 1:
@@ -260,19 +325,19 @@ class AbstractAgent(abc.ABC):
             with contextlib.suppress(SumSealedError):  # too late: answered alike
                 self._store.contribute(self._arrivals.sum_name(block, plan), keys, units, scope="people", closed=closed)
 
-    def _units(self, records: Any, number: int, plan: int) -> list[Int64[np.ndarray, " entries"] | None]:
+    def _units(self, records: Any, number: int, plan: int, assigned: Any) -> list[Int64[np.ndarray, " entries"] | None]:
         """Each person's terms in steps of the lattice; `None` if a record cannot be read for any reason.
 
         An error here must neither affect another person's record nor quote this one.
         """
         try:
-            found, finite = self._plans.to_steps(records, plan)
+            found, finite = self._plans.to_steps(records, plan, self._query(assigned))
             return [units if fine else None for units, fine in zip(found, finite.tolist(), strict=True)]
         except Exception:
             if number == 1:
                 return [None]
             alone = (jax.tree.map(lambda x: x[i : i + 1], records) for i in range(number))  # noqa: B023
-            return [self._units(record, 1, plan)[0] for record in alone]
+            return [self._units(record, 1, plan, assigned)[0] for record in alone]
 
     @functools.cached_property
     def _form(self) -> RecordForm:
@@ -291,12 +356,12 @@ class AbstractAgent(abc.ABC):
     def result(self) -> Result:
         """The current policy, the certificate, and the number of tickets issued."""
         certificate = self.certificate  # catches up, so that the policy is the one of the releases it counts
-        return Result(self._plans[-1].policy, certificate, {"tickets": self.num_arrived})
+        return Result(self._plans[self._plans.current].policy, certificate, {"tickets": self.num_arrived})
 
     def _plan_of(self, ticket: Ticket) -> Plan:
         """The plan that a person acts on."""
         self._arrivals.check(ticket)
-        if ticket.plan > self._plans.closed:  # another process was further
+        if ticket.plan > self._plans.current:  # another process was further
             self._plans.catch_up()
         return self._plans[ticket.plan]
 

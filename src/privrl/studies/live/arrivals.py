@@ -30,11 +30,13 @@ from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.store.errors import QueueFullError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
+from privrl.studies.live.randomisation import Randomisation
 from privrl.studies.live.visit_limits import Visits
 
 QUEUE = "people"
 _TOKEN = 16  # bytes of a ticket's token
 _REMEMBERED = 10_000  # places whose content is kept in memory
+_MOST = 2**31  # people of a trial, with those who come after its end and are not counted
 
 
 class BehindError(Exception):
@@ -57,12 +59,14 @@ class Ticket:
         plan: the number of the plan that was current at arrival; the person acts on it for the whole episode.
         token: random, so that a ticket can neither be guessed nor taken from a copy of the store.
         visit: which later visit of the person with this number, as a hash of its name; empty for the first visit.
+        arm: in a trial, what the person gets, for all visits; `None` in other studies.
     """
 
     number: int
     plan: int
     token: str = field(repr=False, compare=False)
     visit: str = field(default="", repr=False)
+    arm: int | None = None
 
     @property
     def key(self) -> str:
@@ -71,13 +75,19 @@ class Ticket:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ticket as a JSON object."""
-        content = asdict(self)
-        return content if self.visit else {name: content[name] for name in ("number", "plan", "token")}
+        return {name: value for name, value in asdict(self).items() if value not in ("", None)}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> "Ticket":
         """Reads the ticket that `to_json` wrote."""
-        return cls(int(content["number"]), int(content["plan"]), str(content["token"]), str(content.get("visit", "")))
+        arm = content.get("arm")
+        return cls(
+            int(content["number"]),
+            int(content["plan"]),
+            str(content["token"]),
+            str(content.get("visit", "")),
+            None if arm is None else int(arm),
+        )
 
 
 class AbstractArrivals(abc.ABC):
@@ -87,11 +97,22 @@ class AbstractArrivals(abc.ABC):
         store: where places are kept.
         ends: the public ends of the blocks.
         participation: how many visits of one person count, and how far apart.
+        randomisation: in a trial, draws the arm of each person.
+
+    Attributes:
+        plan_delay: the number of blocks by which plans lag behind.
     """
 
-    def __init__(self, store: ReleaseStore, ends: Int[np.ndarray, " B"], participation: Participation = ONCE) -> None:
-        self._store, self._participation = store, participation
+    def __init__(
+        self,
+        store: ReleaseStore,
+        ends: Int[np.ndarray, " B"],
+        participation: Participation = ONCE,
+        randomisation: Randomisation | None = None,
+    ) -> None:
+        self._store, self._participation, self._randomisation = store, participation, randomisation
         self._ends: list[int] = ends.tolist()
+        self.plan_delay = 0
         self._visits = Visits(store, participation)
         self._remembered: dict[int, dict[str, Any]] = {}
 
@@ -139,9 +160,20 @@ class AbstractArrivals(abc.ABC):
         return self._store.count_places(QUEUE)
 
     @property
+    def latest(self) -> float | None:
+        """The time of the latest first arrival; `None` if there was none, or if times do not matter."""
+        place = self._place(self.num_arrived - 1)
+        return None if place is None else place.get("time")
+
+    @property
     def num_places(self) -> int:
         """The number of people who can take part."""
         return self._ends[-1]
+
+    @property
+    def _most(self) -> int:
+        """The largest number of tickets. After a trial has ended people are served and not counted."""
+        return self.num_places if self._randomisation is None else _MOST
 
     def end(self, block: int) -> int:
         """The number of people in all blocks up to this one."""
@@ -155,6 +187,10 @@ class AbstractArrivals(abc.ABC):
         """The block of a ticket."""
         return self._block_of(ticket.number)
 
+    def has_block(self, ticket: Ticket) -> bool:
+        """Whether a ticket is in a block; people who come after all places of a trial are taken are in none."""
+        return self.block(ticket) < len(self._ends)
+
     def _block_of(self, number: int) -> int:
         return bisect.bisect_right(self._ends, number)
 
@@ -162,31 +198,41 @@ class AbstractArrivals(abc.ABC):
         """The name of the sum over the people of a block who acted on one plan."""
         return f"block {block}, plan {plan}"
 
-    def arrive_all(self, came: Sequence[tuple[Any, Any]], closed: int) -> list[Ticket]:
+    def arrive_all(
+        self, came: Sequence[tuple[Any, Any]], closed: int, groups: Sequence[str] | None = None
+    ) -> list[Ticket]:
         """Issues tickets for several ids with the names of their visits, in this order; all of them are stored before
         they are returned, or none. The caller knows that `closed` blocks are closed.
+
+        Arguments:
+            groups: in a trial with subgroups, the group of each id. The one that was given at the first arrival is
+                kept.
 
         Raises `BehindError` if more blocks are closed, and `PairingError` if no place is left.
         """
         names = [(canonical_id(user).decode(), canonical_id(visit).decode()) for user, visit in came]
-        return self._arrive(names, closed)
+        return self._arrive(names, closed, [""] * len(names) if groups is None else groups)
 
-    def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
+    def _arrive(self, names: Sequence[tuple[str, str]], closed: int, groups: Sequence[str]) -> list[Ticket]:
         made: dict[bytes, dict[str, Any]] = {}  # what need not be decoded; tokens are random, so none is another's
 
         def made_of(new: Sequence[int], first: int) -> list[bytes]:
             if self.closes(closed):
                 raise BehindError
-            shared = {"plan": closed, **self._moment(closed)}
+            shared = {"plan": self.plan_after(closed), **self._moment(closed)}
             random = secrets.token_hex(_TOKEN * len(new))  # at once: the system is asked once
             tokens = (random[at : at + 2 * _TOKEN] for at in range(0, len(random), 2 * _TOKEN))
             own = (self._content(number, closed, *names[at]) for number, at in enumerate(new, first))
             places = [{**shared, "token": token, **part} for token, part in zip(tokens, own, strict=True)]
+            if self._randomisation is not None:
+                for number, (at, place) in enumerate(zip(new, places, strict=True), first):
+                    place |= self._assign(self._randomisation, number, closed, first)
+                    place |= {"group": groups[at]} if groups[at] else {}
             contents = _encoded(shared, places)
             made.update(zip(contents, places, strict=True))
             return contents
 
-        most = self.num_places
+        most = self._most
         try:
             keys = [self._key(*name) for name in names]
             found = self._store.arrive_all(QUEUE, keys, at_most=most, contents=made_of)
@@ -197,7 +243,33 @@ class AbstractArrivals(abc.ABC):
             ) from error
         places = {number: made.get(kept) or json.loads(kept) for number, kept in found}
         self._remember(places)
-        return [Ticket(number, places[number]["plan"], places[number]["token"]) for number, _ in found]
+        return [
+            Ticket(number, places[number]["plan"], places[number]["token"], arm=places[number].get("arm"))
+            for number, _ in found
+        ]
+
+    def _assign(self, randomisation: Randomisation, number: int, closed: int, first: int) -> dict[str, Any]:
+        """The arm of a new person, given the first new number of this commit."""
+        block = self._block_of(number)
+        if block == len(self._ends):
+            return randomisation.draw(number, None, closed, closed).to_json()
+        begun = closed if self._begin(block) >= first else self.begun(block)
+        return randomisation.draw(number, block, closed, begun).to_json()
+
+    def begun(self, block: int) -> int:
+        """The number of the plan that was in force when the first person of a block arrived."""
+        return int(self._kept(self._begin(block))["plan"])
+
+    def assigned(self, block: int) -> list[tuple[int, str]]:
+        """The arms and the groups of the people of a full block who count. Public."""
+        numbers = range(self._begin(block), self.end(block))
+        self._recall(numbers)
+        return [self.assignment(number) for number in numbers if self._kept(number).get("counts", True)]
+
+    def assignment(self, number: int) -> tuple[int, str]:
+        """The arm and the group of a person of a trial."""
+        place = self._kept(number)
+        return place["arm"], place.get("group", "")
 
     def all_issued(self, tickets: Sequence[Any]) -> list[bool]:
         """Which of these are tickets of this study. Their numbers must be whole numbers in type and value, because a
@@ -212,11 +284,11 @@ class AbstractArrivals(abc.ABC):
             return False
         if not (type(ticket.number) is type(ticket.plan) is int and type(ticket.token) is type(ticket.visit) is str):
             return False
-        return 0 <= ticket.number < self.num_places and ticket.token.isascii() and ticket.visit.isascii()
+        return 0 <= ticket.number < self._most and ticket.token.isascii() and ticket.visit.isascii()
 
     def _is_issued(self, ticket: Ticket) -> bool:
         known = self._issued(ticket)
-        if known is None or known[0] != ticket.plan:
+        if known is None or known[0] != ticket.plan or self._kept(ticket.number).get("arm") != ticket.arm:
             return False
         return hmac.compare_digest(known[1].encode(), ticket.token.encode())
 
@@ -259,6 +331,12 @@ class AbstractArrivals(abc.ABC):
             counts[plan] = low - begin
             begin = low
         return counts
+
+    def plan_after(self, closed: int) -> int:
+        """The number of the plan in force after this number of closed blocks. Nothing delays the last plan, because no
+        block closes after its own.
+        """
+        return closed if closed == len(self._ends) else max(0, closed - self.plan_delay)
 
     def _begin(self, block: int) -> int:
         return self.end(block - 1) if block else 0

@@ -1,16 +1,19 @@
 """The plans of a live study: a block closes, its exact sums are released with noise, once, and the learner plans
 again.
 
-Plan 0 exists before the first person arrives; plan b + 1 follows from the releases of blocks 0 to b. All plans are
-kept, because people act for their whole episode on the plan that was current when they arrived. The people of a
-block may therefore have acted on several plans. Their terms are kept apart, plan by plan. Whether a learner can use
-the sum over all plans is a public fact about the learner (`one_plan_per_block`). If it cannot, only the people who
-acted on the plan of the majority count, and which plan that is follows from arrivals, which are public.
+Plan 0 exists before the first person arrives; plan b + 1 follows from the releases of blocks 0 to b. It takes effect
+when block b closes, or one block later if planning takes long (`delay`). All plans are kept, because people act for
+their whole episode on the plan that was in force when they arrived. The people of a block may therefore have acted on
+several plans. Their terms are kept apart, plan by plan. Whether a learner can use the sum over all plans is a public
+fact about the learner (`one_plan_per_block`). If it cannot, only the people who acted on the plan of the majority
+count, and which plan that is follows from arrivals, which are public.
 """
 
 import functools
 import math
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +24,7 @@ from jaxtyping import Array, Bool, Int, Int64, PRNGKeyArray
 
 from privrl.contracts.learner import AbstractOnlineLearner, Plan
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.learners.trials.trial import Trial
 from privrl.privacy.noise.bounding import LatticeBounds, round_each
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.store.errors import BurntError
@@ -30,7 +34,7 @@ from privrl.privacy.trust.channels import AbstractCuratorChannel
 from privrl.privacy.trust.exact_channels import ExactChannel, Noisy
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.live.arrivals import AbstractArrivals
-from privrl.studies.loop import State, planned, publish
+from privrl.studies.loop import State, planned, publish, strongly_typed
 from privrl.studies.public_key import public_key
 from privrl.studies.simulation.simulated_loop import SimulationKeys
 from privrl.studies.study import Study
@@ -45,12 +49,17 @@ class LivePlans:
         store: where sums and releases are.
         blank: the form of a record, given a plan.
         key: seeded noise for simulations.
+        delay: the number of blocks by which plans lag behind, 0 or 1. With 1, the plan after block b takes effect when
+            block b + 1 closes (the last plan takes effect at once). It is computed in a thread of its own meanwhile; if
+            it is not ready then, the caller waits. `run(delay=1)` simulates this.
 
     **Formal guarantee.** One person's record is in the sums of one block, with the statistic's own bound for
     whatever plan they acted on. A missing record adds nothing, and zero is at most as far from any record as
     another record is (a statistic for which this fails is refused). So replacing a record moves the encoded sums of
     each channel by at most its sensitivity. If a person may contribute m records, they contribute m terms, one in
-    each block in which they took part, each within the single-record bound.
+    each block in which they took part, each within the single-record bound. The plan in force is the one with number
+    `current`, a function of the number of closed blocks, which is public. A plan is a function of releases, so after a
+    crash it is computed again. How long that takes depends on releases, too.
     """
 
     def __init__(
@@ -61,15 +70,21 @@ class LivePlans:
         store: ReleaseStore,
         blank: Callable[[Plan], Any],
         key: PRNGKeyArray | None,
+        delay: int = 0,
     ) -> None:
         self._learner, self._arrivals, self._store, self._key = learner, arrivals, store, key
+        self._closed = 0
+        self._planner = ThreadPoolExecutor(1, "planner") if delay else None
+        self._pending: Future[tuple[State, Plan]] | None = None
         assert study.ends is not None
         blocks = len(study.ends)
         simulated = study.channels()
         seeded = None if key is None else SimulationKeys.of(key).plans
         self._sampled = public_key(store, "plans", seeded) if learner.plans_at_random else None
         start, nobody = State.first(learner, simulated), jnp.zeros((), int)
-        self._made = [_next_plan(learner, start._replace(kept={}), start.memory, nobody, nobody, self._plan_key(0))]
+        first = (learner, start._replace(kept={}), start.memory, nobody, nobody, self._plan_key(0), None)
+        self._first = functools.partial(_next_plan, *first)
+        self._made = [self._first()]
         form = (study.privatizer.adjacency, study.participation, blank(self[0]), self[0])
         self.channels: dict[str, ExactChannel] = {}
         for name, channel in simulated.items():
@@ -82,12 +97,25 @@ class LivePlans:
         self._kept: dict[str, Any] = {name: channel.init() for name, channel in self.channels.items()}  # secret
 
     def __getitem__(self, number: int) -> Plan:
+        if number == len(self._made):
+            self._await_plan()
         return self._made[number][1]
 
     @property
     def closed(self) -> int:
-        """The number of blocks that are closed and released; the newest plan has this number."""
-        return len(self._made) - 1
+        """The number of blocks that are closed and released."""
+        return self._closed
+
+    @property
+    def current(self) -> int:
+        """The number of the plan in force, on which the next person to arrive acts."""
+        return self._arrivals.plan_after(self._closed)
+
+    def measure(self) -> float:
+        """The seconds that a plan takes on this machine, without compilation."""
+        began = time.perf_counter()
+        jax.block_until_ready(self._first())
+        return time.perf_counter() - began
 
     def check_lattices(self) -> None:
         """Refuses a computer that would round sums differently from the one that began them."""
@@ -102,18 +130,22 @@ class LivePlans:
         """The largest number of releases of each statistic."""
         return {_pool(name): float(blocks) for name in self.channels}
 
-    def to_steps(self, records: Any, plan: int) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
+    def to_steps(
+        self, records: Any, plan: int, query: Any = None
+    ) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
         """Every person's terms of all statistics, concatenated, for the plan that they acted on, in steps of the
         lattice; and whether all terms are finite.
 
         Arguments:
             records: with a batch axis. A person's whole numbers do not depend on the other people in the batch
                 (tests compare).
+            query: what the records answer, if it is not the query of the plan.
         """
+        acted = self[plan] if query is None else Plan(self[plan].policy, query)
         grids = tuple((channel.statistic, channel.lattice.bounds) for channel in self.channels.values())
         parts = []
         for rows, some in batches(len(jax.tree.leaves(records)[0])):
-            found = _terms(grids, jax.tree.map(lambda x: x[rows], records), self[plan])  # noqa: B023
+            found = _terms(grids, jax.tree.map(lambda x: x[rows], records), acted)  # noqa: B023
             parts.append([np.asarray(x)[:some] for x in found])
         units, finite = (np.concatenate(column) for column in zip(*parts, strict=True))
         return units, finite
@@ -122,6 +154,7 @@ class LivePlans:
         """Closes every block whose time has come, makes or reads its releases, and plans."""
         while self._arrivals.closes(self.closed):
             block = self.closed
+            self._await_plan()
             plans = self._arrivals.plans(block)
             for plan in self._arrivals.summed(block):
                 self._store.seal(self._arrivals.sum_name(block, plan))
@@ -130,10 +163,26 @@ class LivePlans:
             acted = _of_most(plans)
             others = jnp.asarray(self._arrivals.size(block) - plans[acted])
             published, seen = self._made[acted][0].memory, jnp.asarray(self._arrivals.end(block))
-            known = (published, others, seen, self._plan_key(block + 1))
-            made = _next_plan(self._learner, state._replace(kept={}), *known)
-            self._kept = state.kept  # after the plan: an interrupted attempt leaves nothing behind
-            self._made.append(made)
+            known = (published, others, seen, self._plan_key(block + 1), self._enrolled(block))
+            compute = functools.partial(_next_plan, self._learner, state._replace(kept={}), *known)
+            if self._planner is None:
+                self._made.append(compute())
+            else:
+                self._pending = self._planner.submit(_complete, compute)
+            # After the plan: an interrupted attempt leaves nothing behind.
+            self._kept, self._closed = state.kept, block + 1
+
+    def _await_plan(self) -> None:
+        """Waits for the plan that is being computed. It takes effect now."""
+        if self._pending is not None:
+            self._made.append(self._pending.result())
+            self._pending = None
+
+    def _enrolled(self, block: int) -> tuple[Any, Int[Array, ""]] | None:
+        """In a trial, the numbers of people assigned in a closed block, and the plan under which it began. Public."""
+        if not isinstance(self._learner, Trial):
+            return None
+        return self._learner.count_people(self._arrivals.assigned(block)), jnp.asarray(self._arrivals.begun(block))
 
     def _plan_key(self, number: int) -> PRNGKeyArray | None:
         """Public randomness for one plan: the same in every process, and after a restart."""
@@ -185,6 +234,10 @@ class LivePlans:
         }
 
 
+def _complete(compute: Callable[[], tuple[State, Plan]]) -> tuple[State, Plan]:
+    return jax.block_until_ready(compute())
+
+
 def _pool(name: str) -> str:
     return f"releases of {name}"
 
@@ -214,14 +267,23 @@ def _check_absence(channels: dict[str, ExactChannel]) -> None:
             )
 
 
+def _next_plan(learner: AbstractOnlineLearner, *known: Any) -> tuple[State, Plan]:
+    """The next plan, by a program that is compiled once."""
+    return strongly_typed(_compiled_plan(learner, *strongly_typed(known)))
+
+
 @eqx.filter_jit
-def _next_plan(
+def _compiled_plan(
     learner: AbstractOnlineLearner,
     state: State,
     published: Any,
     others: Int[Array, ""],
     seen: Int[Array, ""],
     key: PRNGKeyArray | None,
+    enrolled: tuple[Any, Int[Array, ""]] | None,
 ) -> tuple[State, Plan]:
     """The plan after a block whose people acted on the plan that came with `published`, except for `others` of them."""
-    return planned(learner, state._replace(memory=learner.acted_on(state.memory, published, others)), seen, key=key)
+    memory = learner.acted_on(state.memory, published, others)
+    if isinstance(learner, Trial) and enrolled is not None:
+        memory = learner.enrol(memory, *enrolled)
+    return planned(learner, state._replace(memory=memory), seen, key=key)

@@ -26,6 +26,7 @@ from jaxtyping import Int
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.studies.live.arrivals import QUEUE, AbstractArrivals, BehindError, Ticket
+from privrl.studies.live.randomisation import Randomisation
 from privrl.studies.live.visit_limits import Visit
 
 _RETURNS = (
@@ -51,8 +52,9 @@ class Patience(AbstractArrivals):
         patience: float | timedelta,
         clock: Callable[[], float],
         participation: Participation = ONCE,
+        randomisation: Randomisation | None = None,
     ) -> None:
-        super().__init__(store, ends, participation)
+        super().__init__(store, ends, participation, randomisation)
         self._patience = patience.total_seconds() if isinstance(patience, timedelta) else float(patience)
         self._clock = clock
         self._reading: Callable[[], float] | None = None
@@ -78,12 +80,16 @@ class Patience(AbstractArrivals):
         ) + (_RETURNS if often.times > 1 else "")
 
     def closing(self, block: int) -> float | None:
+        if self._randomisation is not None and self._randomisation.has_ended:
+            return None
         last = self._place(self.end(block) - 1) if block < len(self._ends) else None
         return None if last is None else last["time"] + self._patience
 
     def deadline(self, ticket: Ticket) -> float | None:
         # Of the moment at which they came alone: the end of their block depends on who is in one commit with them.
         later = self._later(ticket)
+        if self._randomisation is not None and not self.counts(ticket):
+            return None  # in a trial it is public who counts
         return (self._kept(ticket.number)["time"] if later is None else later.time) + self._patience
 
     def closes(self, block: int) -> bool:
@@ -93,7 +99,7 @@ class Patience(AbstractArrivals):
         last = self._kept(self.end(block) - 1)["plan"]
         return self._now() >= closing or self._store.is_sealed(self.sum_name(block, last))
 
-    def _arrive(self, names: Sequence[tuple[str, str]], closed: int) -> list[Ticket]:
+    def _arrive(self, names: Sequence[tuple[str, str]], closed: int, groups: Sequence[str]) -> list[Ticket]:
         """Registers several arrivals as if they had come one by one: the block of a visit is that of the next first
         arrival after its own position, however the sequence is cut into commits, because the cuts depend on how
         busy the store is. The clock is read once for all of them, because a returning person must change neither
@@ -106,7 +112,7 @@ class Patience(AbstractArrivals):
             self.forget()  # places of an attempt that the database gave up
             with self._one_reading():
                 before = self.num_arrived
-                firsts = arrive(names, closed)
+                firsts = arrive(names, closed, groups)
                 arrived = itertools.accumulate((first.number + 1 for first in firsts), max, initial=before)
                 rows = zip(firsts, visits, itertools.islice(arrived, 1, None), strict=True)
                 return [self._visited(first, visit, closed, then) for first, visit, then in rows]
@@ -114,14 +120,16 @@ class Patience(AbstractArrivals):
         if any(visits):
             return self._store.together(functools.partial(self._store.in_queue, QUEUE, work))
         with self._one_reading():
-            return arrive(names, closed)
+            return arrive(names, closed, groups)
 
     def _visited(self, first: Ticket, visit: str, closed: int, arrived: int) -> Ticket:
         """The ticket of a visit of the person with this first ticket, given the number of people who have arrived."""
         if not visit:
             return first
         found = self._visit(first.number, visit, closed, arrived)
-        return Ticket(first.number, found.plan, found.token, visit) if isinstance(found, Visit) else first
+        if not isinstance(found, Visit):
+            return first
+        return Ticket(first.number, found.plan, found.token, visit, first.arm)
 
     def _visit(self, number: int, visit: str, closed: int, arrived: int) -> Visit | int:
         """The visit of person `number` with this name, stored if it is new."""
@@ -131,7 +139,7 @@ class Patience(AbstractArrivals):
                 raise BehindError
             block = self._block_of(min(arrived, self.num_places - 1))
             counts = arrived < self.num_places and self._visits.count(str(number), block)
-            self._visits.keep(number, visit, closed, block, counts, self._now())
+            self._visits.keep(number, visit, self.plan_after(closed), block, counts, self._now())
             found = self._visits.find(number, visit)
             assert found is not None
         return found
@@ -148,7 +156,7 @@ class Patience(AbstractArrivals):
 
     def counts(self, ticket: Ticket) -> bool:
         later = self._later(ticket)
-        return later is None or later.counts
+        return self._kept(ticket.number).get("counts", True) if later is None else later.counts
 
     def _issued(self, ticket: Ticket) -> tuple[int, str] | None:
         later = self._later(ticket)
@@ -171,8 +179,8 @@ class Patience(AbstractArrivals):
 
     def _now(self) -> float:
         """The time, never before that of the last arrival."""
-        latest, time = self._place(self.num_arrived - 1), self._read()
-        return time if latest is None else max(time, latest["time"])
+        latest, time = self.latest, self._read()
+        return time if latest is None else max(time, latest)
 
     def _read(self) -> float:
         return self._clock() if self._reading is None else self._reading()

@@ -12,6 +12,7 @@ from typing import Any
 
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.trust.direction_channels import DirectionReports
 from privrl.privacy.trust.local_channels import AbstractReports
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.statistics.counts import TransitionCounts
@@ -53,6 +54,9 @@ def _part(reports: AbstractReports) -> dict[str, Any]:
     if isinstance(reports, SymbolReports):
         answer = {"symbols": reports.largest, "size": reports.size, "epsilon": reports.epsilon.hex()}
         return {"kind": "symbols", **answer, "question": _question(reports.statistic)}
+    if isinstance(reports, DirectionReports):
+        grid = {"shape": list(reports.shape), "largest": str(reports.largest), "radius": reports.radius.hex()}
+        return {"kind": "direction", **grid, "epsilon": reports.epsilon.hex()}
     sensitivity, scale = reports.calibration or (0.0, 0.0)
     distribution = {"sensitivity": float(sensitivity).hex(), "scale": float(scale).hex()}
     return {"kind": "vector", "shape": list(reports.shape), "largest": str(reports.largest), **distribution}

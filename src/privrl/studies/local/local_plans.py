@@ -26,7 +26,7 @@ from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractRe
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Local, PairingError
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.recipes.pairing import AnyWorld, BudgetArguments, resolve_pair
-from privrl.studies.loop import State, planned, publish
+from privrl.studies.loop import State, planned, publish, strongly_typed
 from privrl.studies.public_key import public_key
 from privrl.studies.study import Study, participation_of
 
@@ -153,7 +153,8 @@ class LocalPlans:
         by_symbol = any(isinstance(reports, SymbolReports) for reports in self._reports.values())
         public = self._ties if by_symbol else None, self._sampled
         seen, plans = (jnp.asarray(count) for count in (self._ends[number], number))
-        state, plan = _next_plan(self._learner, after._replace(kept={}), seen, plans, *public)
+        known = strongly_typed((after._replace(kept={}), seen, plans, *public))
+        state, plan = strongly_typed(_next_plan(self._learner, *known))
         digest = hashlib.sha256(b"".join(leaf.tobytes() for leaf in leaves_of(plan))).digest()
         if self._store.fact(f"digest of plan {number}", lambda: digest) != digest:
             raise PairingError(

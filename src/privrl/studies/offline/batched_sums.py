@@ -157,7 +157,8 @@ def _of_people(chunk: Chunk, form: EpisodeForm) -> tuple[int, list[Rectangle]]:
         taken = np.arange(width) < lengths[..., None]
         rows = np.where(taken, starts[chosen][..., None] + np.arange(width), 0)
         columns = []
-        for column, by in zip(block.columns, (0, 0, 0, not_recorded(block.states)), strict=True):
+        padding = (0, 0, 0, not_recorded(block.states), 0)[: len(block.columns)]
+        for column, by in zip(block.columns, padding, strict=True):
             columns.append(column[rows])
             columns[-1][~taken] = by
         made.append(Rectangle(place, block.unit[begin[place]], lengths, *columns))
@@ -212,6 +213,7 @@ def _wide(narrow: Rectangle, width: int, per_person: bool) -> tuple[Bool[np.ndar
         padded(narrow.rewards, float),
         padded(narrow.next_states, kind, NOT_RECORDED if vectors else -1),
         length.astype(int),
+        None if narrow.propensities is None else padded(narrow.propensities, float),
     )
     alone = per_person and length.ndim == 1  # each person has one episode
     taking_part = np.any((length > 0).reshape(length.shape[0], -1), axis=1)

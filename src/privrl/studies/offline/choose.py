@@ -9,12 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from privrl.contracts.printing import short_repr
 from privrl.data.dataset import AbstractDataset
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.evaluation.chooser import LEAST_PEOPLE, LIMIT, Chooser
+from privrl.evaluation.decision import Decision, Reason
 from privrl.executors.executor import AbstractExecutor
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.recipes.pairing import BudgetArguments, central_of
@@ -29,7 +32,7 @@ from privrl.studies.results.result import Result
 
 _MOST_NOISE = 0.02  # in a mean score, as a share of the largest return
 _ADDS_UP = (
-    "this covers the choice alone: somebody who is also among the people that a candidate was learnt from is covered "
+    "this covers the choice alone: a person who is also among the people that a candidate was learnt from is covered "
     "by both certificates together, whose costs add up"
 )
 
@@ -41,7 +44,7 @@ class Choice:
     Attributes:
         index: its number.
         candidate: as it was given; `None` for practice itself.
-        scored: the arrays of what was scored: the candidate's whole advice, however much of it is handed out.
+        scored: the arrays that were scored: the candidate's whole advice, also if its policy gives less.
         certificate: of the choice alone, bound to the hash of `scored`.
     """
 
@@ -49,6 +52,17 @@ class Choice:
     candidate: AnyPolicy | None
     scored: Mapping[str, np.ndarray]
     certificate: Certificate
+
+    def __repr__(self) -> str:
+        chosen = "current practice" if self.candidate is None else f"candidate {self.index}"
+        return short_repr("Choice", self.decision.outcome, chosen, self.certificate.guarantee)
+
+    @property
+    def decision(self) -> Decision:
+        """A choice compares candidates: it is no evidence that the chosen one is better than current practice."""
+        if self.candidate is None:
+            return Decision("withheld", 0.0)
+        return Decision("released without evidence", None, (Reason.NOT_COMPARED,))
 
 
 def choose(
@@ -66,6 +80,7 @@ def choose(
     key: KeyLike | None = None,
     store: ReleaseStore | str | Path | None = None,
     executor: AbstractExecutor | None = None,
+    budget: AnySharedBudget | None = None,
 ) -> Choice:
     """Selects a policy on people who were not used to learn any of them.
 
@@ -74,8 +89,8 @@ def choose(
     >>> table = privrl.data.Episodes.from_trajectories(people, num_states=3, num_actions=2)
     >>> always_left, always_right = np.zeros(3, int), np.ones(3, int)
     >>> choice = privrl.choose(table, [always_left, always_right, None], epsilon=1, delta=1e-6, key=0)
-    >>> choice.index
-    0
+    >>> choice
+    Choice(released without evidence, candidate 0, central privacy, epsilon 1, delta 1e-06, simulated noise)
     >>> choice.certificate.epsilon <= 1
     True
 
@@ -94,7 +109,7 @@ def choose(
         schema: of a table in files: a schema file, or a mapping with the same names.
         terminal: public states whose entry ends an episode; a schema has its own.
         rewards_at_end: whether only the last step of an episode pays, so that returns are at most 1.
-        unit, key, store, executor: as in `fit`.
+        unit, key, store, executor, budget: as in `fit`.
 
     Returns:
         the chosen candidate, with a certificate of the choice.
@@ -128,7 +143,7 @@ def choose(
     given = np.stack([_probabilities(arrays, data.horizon, *space) for arrays in scored])
     chooser = Chooser(*space, data.horizon, jnp.asarray(given), ends.terminal, ends.rewards_at_end)
     refuse_too_few(round(chooser.share * data.num_units), trust)
-    how: dict[str, Any] = {"key": optional_key(key), "unit": unit or noun}
+    how: dict[str, Any] = {"key": optional_key(key), "unit": unit or noun, "budget": budget, "unit_column": noun}
     with open_store(store) as kept:
         answer = ask_curator("choose", data, chooser, chooser.choose, trust, store=kept, **how)
     index = answer.found

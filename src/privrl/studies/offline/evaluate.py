@@ -17,21 +17,25 @@ from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.executors.executor import AbstractExecutor
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.rule_file import RulesLike
+from privrl.mdp.rules import rules_from_arrays
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.recipes.pairing import BudgetArguments, central_of
 from privrl.studies.keys import KeyLike, optional_key
+from privrl.studies.offline.enough_people import check_evaluation, check_number
 from privrl.studies.offline.policies import AnyPolicy, advice_of, load_policy, policy_arrays, values_of
 from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.offline.table_fit import AnySchema, Paths, open_people, open_store
-from privrl.studies.offline.task import Ends, read_probabilities
+from privrl.studies.offline.task import Ends, RuleArguments, assumption_of, read_probabilities
 from privrl.studies.results.binding import policy_sha256
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 from privrl.studies.results.finishing import Finish, SigningKey, warn_of_delta
 from privrl.studies.results.result import Result
 
 _ADDS_UP = (
-    "this covers the evaluation alone: somebody who is also among the people that the policy was learnt from is "
+    "this covers the evaluation alone: a person who is also among the people that the policy was learnt from is "
     "covered by both certificates together, whose costs add up"
 )
 _NO_MODEL = (
@@ -52,10 +56,13 @@ def evaluate(
     public_key: Ed25519PublicKey | None = None,
     practice: Float[ArrayLike, "S A"] | str | Path | None = None,
     return_range: tuple[float, float] | None = None,
-    max_ratio: float = 1.5,
-    max_weight: float = 4.0,
+    max_ratio: float | None = None,
+    max_weight: float | None = None,
+    assume_recorded: bool = False,
     terminal: Sequence[int] = (),
     rewards_at_end: bool = False,
+    spend_anyway: bool = True,
+    rules: RulesLike | None = None,
     unit: str | None = None,
     purpose: str | None = None,
     data_period: str | None = None,
@@ -64,6 +71,7 @@ def evaluate(
     key: KeyLike | None = None,
     store: ReleaseStore | str | Path | None = None,
     executor: AbstractExecutor | None = None,
+    budget: AnySharedBudget | None = None,
 ) -> CertifiedEvaluation:
     """Compares a policy with current practice on people who were not used to learn it.
 
@@ -91,9 +99,11 @@ def evaluate(
         practice: public probabilities `[S, A]` of current practice, or the path of a table of them. By default they are
             estimated, and no gain is certified.
         return_range: as in `fit`.
-        max_ratio, max_weight: as in `fit`. An infinite ratio certifies nothing.
+        max_ratio, max_weight, assume_recorded: as in `fit`. An infinite weight certifies nothing.
         terminal, rewards_at_end: as in `fit`; a schema has its own.
-        unit, purpose, data_period, controller, sign, key, store, executor: as in `fit`.
+        spend_anyway: as in `fit`.
+        rules: public rules on actions for a policy from elsewhere, on states; as in `fit`. A saved policy has its own.
+        unit, purpose, data_period, controller, sign, key, store, executor, budget: as in `fit`.
 
     Returns:
         the evaluation, with a certificate of its own that is bound to the policy's hash.
@@ -128,15 +138,28 @@ def evaluate(
         "return_range": ends.return_range(return_range, people.horizon),
         "max_ratio": max_ratio,
         "max_weight": max_weight,
+        "assumption": assumption_of(people.logged, assume_recorded),
     }
     evaluator: AbstractEvaluator | None = _on_measurements(chosen, people, settings)
     if evaluator is None:
-        evaluator = _on_states(chosen, named, people, practice, ends, settings)
+        evaluator = _with_rules(_on_states(chosen, named, people, practice, ends, settings), chosen, named, rules)
+    elif rules is not None:
+        raise ValueError("`rules` are part of a policy on measurements since it was learnt. Leave them out.")
     elif practice is not None or ends.terminal:
         raise ValueError(
             "`practice` and `terminal` are about numbered states, and this policy is on measurements. Leave them out."
         )
-    how: dict[str, Any] = {"key": optional_key(key), "unit": unit or noun, "executor": executor}
+    if not spend_anyway:
+        check_number(people.num_units, trust)
+        known, checked = evaluator.public or evaluator.logged, evaluator.assumption == "checked"
+        check_evaluation(people.num_units, evaluator.declare(), trust, public=known, checked=checked)
+    how: dict[str, Any] = {
+        "key": optional_key(key),
+        "unit": unit or noun,
+        "budget": budget,
+        "unit_column": noun,
+        "executor": executor,
+    }
     with open_store(store) as kept:
         answer = ask_curator("evaluate", people, evaluator, evaluator.evaluate, trust, store=kept, **how)
     found = answer.found
@@ -147,6 +170,20 @@ def evaluate(
     warn_of_delta(certificate, found.people)
     evaluation = CertifiedEvaluation.of(found, certificate)
     return evaluation if finish.key is None else evaluation.signed(finish.key)
+
+
+def _with_rules(
+    evaluator: Evaluator, policy: AnyPolicy, named: Mapping[str, np.ndarray], given: RulesLike | None
+) -> Evaluator:
+    """The evaluator of a finite world with the rules of the policy, or those that are given."""
+    own = rules_from_arrays(named)
+    if given is None:
+        return replace(evaluator, rules=own)
+    if own:
+        raise ValueError("The policy has rules of its own, with which it was learnt. Leave out `rules`.")
+    names = policy.report.get("names", {}) if isinstance(policy, Result) else {}
+    arguments = RuleArguments(given, tuple(names.get("states", ())), tuple(names.get("actions", ())))
+    return replace(evaluator, rules=arguments.compile(evaluator.space, ()))
 
 
 def _on_states(

@@ -1,6 +1,7 @@
 """`fit`: a table of people in, a policy and its certificate out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jaxtyping import ArrayLike, Float
@@ -14,6 +15,8 @@ from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import OfflineEnv
 from privrl.envs.worlds_by_name import AnyEnv, make
 from privrl.executors.executor import AbstractExecutor
+from privrl.mdp.rule_file import RulesLike
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.pairing import BudgetArguments, privatizer_of, recipe_named
@@ -27,7 +30,7 @@ from privrl.studies.offline.table_fit import (
     is_path,
     open_store,
 )
-from privrl.studies.offline.task import Ends, Task
+from privrl.studies.offline.task import Ends, RuleArguments, Task
 from privrl.studies.offline.world_fit import WorldArguments, fit_world
 from privrl.studies.results.finishing import Finish, SigningKey
 from privrl.studies.results.result import Result
@@ -47,15 +50,18 @@ def fit(
     schema: AnySchema | None = None,
     terminal: Sequence[int] = (),
     rewards_at_end: bool = False,
+    rules: RulesLike | None = None,
     episodes: int | None = None,
     seeds: int = 1,
     evaluate: float | None = None,
     practice: Float[ArrayLike, "S A"] | str | Path | None = None,
     return_range: tuple[float, float] | None = None,
-    max_ratio: float = 1.5,
-    max_weight: float = 4.0,
+    max_ratio: float | None = None,
+    max_weight: float | None = None,
+    assume_recorded: bool = False,
     release_anyway: bool = False,
     require_better: bool = False,
+    spend_anyway: bool = True,
     unit: str | None = None,
     state_names: Sequence[str] = (),
     action_names: Sequence[str] = (),
@@ -66,6 +72,7 @@ def fit(
     key: KeyLike | None = None,
     store: ReleaseStore | str | Path | None = None,
     executor: AbstractExecutor | None = None,
+    budget: AnySharedBudget | None = None,
 ) -> Result:
     """Learns a policy from a data set at rest, or from a secret reward function, and certifies what it reveals.
 
@@ -77,7 +84,7 @@ def fit(
 
     >>> result = privrl.fit("env:riverswim", "dp-apvi", epsilon=1, delta=1e-6, episodes=500, key=0)
     >>> result
-    Result(TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
     >>> result.report["value"] <= result.report["optimal"]
     True
 
@@ -100,6 +107,9 @@ def fit(
         schema: of a table in files: the path of a schema file, or a mapping with the same names.
         terminal, rewards_at_end: of a table that is an object: public states whose entry ends an episode, and whether
             only the last step of an episode pays. A schema and an environment have their own.
+        rules: public rules on actions, a TOML file or its content ("if map < 60 then dose < 2"; the guide *Rules on
+            actions* has the form). The learner does not consider forbidden actions, and the policy keeps the rules at
+            every decision. Rules that leave no action are refused before anything is released.
         episodes, seeds: of an environment: the number of people to simulate, and the number of repetitions. The result
             is that of the first one.
         evaluate: the share of people to hold out, for example 0.3. A secret coin decides for each person. The policy is
@@ -108,11 +118,17 @@ def fit(
             a simulated world. By default they are estimated, and no gain is certified.
         return_range: the public smallest and largest return of an episode; returns outside are clipped. By default from
             0 to 1 if only the last step pays, else to the largest sum of rewards.
-        max_ratio: the largest factor by which the policy may raise an action's probability over current practice.
+        max_ratio: the largest factor by which the policy may raise an action's probability over current practice. By
+            default several pairs of limits are compared, and the one with the largest lower bound is chosen.
         max_weight: the largest weight of an episode; a policy stops advising once an episode has reached it.
+        assume_recorded: state that people decided and saw nothing but the record. Certificate and report repeat it, and
+            checks of practice prevent a release only if they contradict it. Leave it out if a table has `propensity`.
         release_anyway: return the assisted policy even if the evaluation does not support it
-            (`Evaluation.held_back`). By default every decision is then left to current practice.
+            (`Evaluation.reasons`). By default every decision is then left to current practice.
         require_better: withhold the policy unless it was shown to be better than current practice.
+        spend_anyway: spend the budget on a table even if there are fewer than 100 people, or public numbers make it
+            certain that the policy will be withheld. If false, this is a `ValueError` before anything is released. It
+            only applies if the number of people is public (`adjacency="replace-one"`).
         unit: the name of one privacy unit in the certificate, for example "patient".
         state_names, action_names: names for reports, the first of state or action 0.
         purpose, data_period, controller: statements for the certificate, as they are. privrl does not verify them.
@@ -124,6 +140,8 @@ def fit(
             continues. Another learner, another setting or another table is refused.
         executor: where the shards of a table in Parquet files are checked and added up: `Processes(4)`, or
             `Dask(client)`. The sums are those of one process, and noise is drawn here. Not with a `key`.
+        budget: a `SharedBudget`, or its path, for all studies of the same people. The cost is reserved there before
+            the first sum is computed.
 
     Returns:
         the policy and the certificate. The report also has what releases say about every state (`Situations`, and the
@@ -143,16 +161,17 @@ def fit(
     """
     recipe = recipe_named(learner, "offline", "measured", "functional")
     trust = privatizer_of(recipe, privatizer, BudgetArguments(epsilon, delta, rho, adjacency))
-    limits = (return_range, max_ratio, max_weight, release_anyway)
-    if evaluate is None and (practice is not None or require_better or limits != (None, 1.5, 4.0, False)):
+    limits = (return_range, max_ratio, max_weight, release_anyway, assume_recorded)
+    if evaluate is None and (practice is not None or require_better or limits != (None, None, None, False, False)):
         raise ValueError(
-            "`practice`, `return_range`, `max_ratio`, `max_weight`, `release_anyway` and `require_better` are about a "
-            "comparison with current practice, and `evaluate` is missing. Give `evaluate` = 0.3 to hold out 30% of the "
-            "people."
+            "`practice`, `return_range`, `max_ratio`, `max_weight`, `assume_recorded`, `release_anyway` and "
+            "`require_better` are about a comparison with current practice, and `evaluate` is missing. Give `evaluate` "
+            "= 0.3 to hold out 30% of the people."
         )
     if evaluate is not None and recipe is not None and recipe.family == "functional":
         raise ValueError(f"`{recipe.name}` has no people to hold out. Leave out `evaluate`.")
-    task = Task(None if isinstance(learner, str) else learner, recipe, trust, evaluate, practice, *limits)
+    compared = (evaluate, practice, *limits[:-1], spend_anyway, assume_recorded)
+    task = Task(None if isinstance(learner, str) else learner, recipe, trust, *compared)
     names = {"states": state_names, "actions": action_names}
     stated = {"purpose": purpose, "data_period": data_period, "controller": controller}
     world = make(data.removeprefix(_WORLD)) if isinstance(data, str) and data.startswith(_WORLD) else data
@@ -161,16 +180,24 @@ def fit(
     description = describe_table(recipe, schema) if is_path(world) else None
     if description is not None:
         names["actions"] = action_names or description.action_names
+    if rules is not None:
+        if isinstance(world, RewardFunction):
+            raise ValueError("`rules` are about the actions of people in a table. Leave them out here.")
+        doses = () if description is None else description.doses
+        task = replace(task, rules=RuleArguments(rules, tuple(state_names), tuple(names["actions"]), doses))
     finish = Finish.of(require_better, names, stated, sign)
     if isinstance(world, OfflineEnv | AbstractPatients):
+        if budget is not None:
+            raise ValueError("`budget` pays for studies of real people, and these are simulated. Leave it out.")
         result = fit_world(task, world, WorldArguments(episodes, seeds, key), unit)
     else:
         with open_store(store) as kept:
             if isinstance(world, AbstractDataset | RewardFunction):
-                ends = Ends(tuple(terminal), rewards_at_end)
-                result = fit_object(task, world, ends, key, unit, kept, executor)
+                logged = isinstance(world, AbstractDataset) and world.logged
+                ends = Ends(tuple(terminal), rewards_at_end, logged=logged)
+                result = fit_object(task, world, ends, key, unit, kept, executor, budget)
             elif description is not None and is_path(world):
-                result = fit_files(task, world, description, key, unit, kept, executor)
+                result = fit_files(task, world, description, key, unit, kept, executor, budget)
             else:
                 raise TypeError(f"`data` is a `{type(data).__name__}`; give a path, a dataset or an environment.")
     report = result.report if recipe is None else {"recipe": recipe.name, **result.report}

@@ -9,10 +9,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, Ask, Solution
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
-from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.estimates import Assumption, Evaluation
 from privrl.evaluation.evaluated import Evaluated
 from privrl.executors.executor import AbstractExecutor
+from privrl.mdp.rules import describe_rules
 from privrl.mdp.types import TabularPolicy
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.studies.offline.procedure import ask_curator
@@ -28,13 +30,14 @@ class PracticeComparison:
     practice: Float[Array, "S A"] | None
     terminal: tuple[int, ...]
     return_range: tuple[float, float]
-    max_ratio: float
-    max_weight: float
+    max_ratio: float | None
+    max_weight: float | None
     release_anyway: bool
+    assumption: Assumption = "checked"
 
     def evaluated(self, learner: AbstractOfflineLearner) -> Evaluated:
         """The study in which this learner learns and is evaluated."""
-        limits = (self.max_ratio, self.max_weight, self.release_anyway)
+        limits = (self.max_ratio, self.max_weight, self.assumption, self.release_anyway)
         return Evaluated(learner, self.practice, self.evaluate, self.terminal, self.return_range, *limits)
 
 
@@ -48,6 +51,8 @@ def learn(
     unit: str | None,
     store: ReleaseStore | None = None,
     executor: AbstractExecutor | None = None,
+    budget: AnySharedBudget | None = None,
+    unit_column: str | None = None,
 ) -> Result:
     """The policy, its certificate and, with a `comparison`, its evaluation; `fit` describes the arguments."""
     if not isinstance(learner, AbstractOfflineLearner):
@@ -61,10 +66,13 @@ def learn(
         return (learner.fit(ask), None) if evaluated is None else evaluated.fit_and_evaluate(ask)
 
     how: dict[str, Any] = {"key": key, "unit": unit, "store": store, "executor": executor}
+    how |= {"budget": budget, "unit_column": unit_column}
     answer = ask_curator("fit", data, learner if evaluated is None else evaluated, ask_all, privatizer, **how)
     solution, evaluation = answer.found
     _check_shape(learner, solution)
     found: dict[str, Any] = dict(answer.counts)
+    if rules := getattr(learner, "rules", None):
+        found["rules"] = describe_rules(rules)
     if solution.choice:
         found["choice"] = solution.choice
     if solution.values is not None:
@@ -75,7 +83,7 @@ def learn(
         found["situations"] = situations.to_json()
     if comparison is None or evaluation is None:
         return Result(solution.policy, answer.certificate, found)
-    policy = evaluation.policy if comparison.release_anyway else evaluation.handed_out
+    policy = evaluation.policy if comparison.release_anyway else evaluation.released_policy
     return Result(policy, answer.certificate, found, solution.policy, evaluation)
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, ArrayLike, Float
 from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.untrusted import read_bytes, read_npz
 from privrl.mdp.assisted import stationary_advice
+from privrl.mdp.rules import RULES
 from privrl.mdp.types import TabularPolicy
 from privrl.studies.results.result import Result
 
@@ -40,7 +41,7 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
     found: Mapping[str, Any] = {"": policy}
     if isinstance(policy, (str, Path)):
         found = read_npz(read_bytes(Path(policy)), f"`{policy}`")
-        if set(found) == {"advice", "support", "max_ratio", "max_weight"}:
+        if set(found) - {RULES} == {"advice", "support", "max_ratio", "max_weight"}:
             return dict(found)
     if len(found) != 1:
         raise ValueError(f"The policy has the arrays {sorted(found)}; give one, of probabilities or of actions.")

@@ -13,6 +13,7 @@ from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.noise.sources import Seeded, System
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.curator import Curator
@@ -54,6 +55,8 @@ def ask_curator(
     unit: str | None,
     store: ReleaseStore | None,
     executor: AbstractExecutor | None = None,
+    budget: AnySharedBudget | None = None,
+    unit_column: str | None = None,
 ) -> Answer[T]:
     """Lets an analysis query a data set, as `fit` describes.
 
@@ -62,7 +65,8 @@ def ask_curator(
         data: the secret.
         analysis: declares the releases.
         compute: the method of `analysis` that asks for the releases and computes from them.
-        privatizer, key, unit, store, executor: as in `fit`.
+        privatizer, key, unit, store, executor, budget: as in `fit`.
+        unit_column: the column of a table whose ids are the people; `unit` unless given.
     """
     secret = secret_of(_sharded(data, executor), analysis)
     if isinstance(secret, Records) and isinstance(secret.data, ShardedEpisodes):
@@ -72,7 +76,10 @@ def ask_curator(
     study = Study.offline(analysis, privatizer, secret.unit(unit, privatizer))
     check_memory(analysis, study.declared)
     if store is not None:
-        _open(verb, study, secret, key, store)
+        _open(verb, study, key, store)
+    study.reserve(budget, verb, unit_column, key, store)
+    if store is not None:
+        _check_data(secret, store)
     source = System() if key is None else Seeded(key)
     visits = ReleasedVisits()
     found = compute(Curator(secret, study.ledger, source, privatizer.mechanism_of_rounds, store, visits.watch))
@@ -94,18 +101,22 @@ def _sharded(
     return ShardedEpisodes.from_dataset(data, executor)
 
 
-def _open(verb: str, study: Study, secret: AbstractSecret, key: PRNGKeyArray | None, store: ReleaseStore) -> None:
-    """Writes what is going to be released into the store, or checks that nothing is other than before a crash.
-
-    The data are recognised by a digest under a secret key of the store. It says nothing without that key, and never
-    leaves the store.
-    """
+def _open(verb: str, study: Study, key: PRNGKeyArray | None, store: ReleaseStore) -> None:
+    """Writes what is going to be released into the store, or checks that nothing is other than before a crash."""
     if key is not None or study.privatizer.notion == "none":
         raise ValueError(
             "A `store` keeps the releases of real people. Leave out `key` (simulated noise protects no one), and give "
             "a budget."
         )
     study.open(store, verb, study.ledger.limits())
+
+
+def _check_data(secret: AbstractSecret, store: ReleaseStore) -> None:
+    """Refuses data other than those of the study in the store.
+
+    The data are recognised by a digest under a secret key of the store. It says nothing without that key, and never
+    leaves the store.
+    """
     digest = secret.digest(store.secret("digest of the data"))
     if store.fact("digest of the data", lambda: digest) != digest:
         raise StudyMismatchError(

@@ -6,19 +6,27 @@ several of them are averaged with the inverse of their noise variance as weights
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.contracts.untrusted import Json, convert
-from privrl.statistics.visits import TellsVisits
 
 _DIGITS = 6
 _LARGEST = 100_000  # entries that are kept
+
+
+@runtime_checkable
+class TellsVisits(Protocol):
+    """A statistic whose released sum says how often each action was taken in each state, up to one common factor."""
+
+    def visits_of(self, entries: Float[Array, "..."]) -> Float[Array, "S A"]:
+        """The entries about visits, selected or added up; of independent noise it takes variances to variances."""
+        ...
 
 
 class ReleasedVisits:

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 import jax
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.dataset import AbstractDataset
 from privrl.data.reward_function import RewardFunction
 from privrl.data.rows.files import Paths
@@ -18,10 +18,12 @@ from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.accounting.budget import PrivacyWarning
+from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
 from privrl.studies.keys import KeyLike, optional_key
-from privrl.studies.offline.learning import learn
+from privrl.studies.offline.enough_people import check_evaluation, check_number
+from privrl.studies.offline.learning import PracticeComparison, learn
 from privrl.studies.offline.task import Ends, Task
 from privrl.studies.results.result import Result
 
@@ -44,8 +46,7 @@ def describe_table(recipe: Recipe | None, schema: AnySchema | None) -> TableDesc
     if recipe is not None and description.measured and recipe.family == "offline":
         raise ValueError(
             f"`{recipe.name}` learns from numbered states, and `feature` or `category` declares measurements. Use "
-            "the recipe dp-lap, or discretise the measurements into one column of numbers with public rules, and name "
-            "it with `state`."
+            "the recipe dp-lap, or numbered states (`privrl prepare --grid`)."
         )
     if recipe is not None and recipe.family == "measured" and not description.measured:
         raise ValueError(
@@ -100,7 +101,7 @@ def open_people(
     if ends != Ends():
         raise ValueError("`terminal` and `rewards_at_end` are part of the schema. Leave them out here.")
     description = describe_held_out(schema, policy, public_key)
-    known = Ends(tuple(description.terminal or ()), description.rewards_at_end)
+    known = Ends(tuple(description.terminal or ()), description.rewards_at_end, logged=bool(description.propensity))
     return read_table(data, description, key), known, description.unit
 
 
@@ -136,14 +137,17 @@ def fit_files(
     unit: str | None,
     store: ReleaseStore | None,
     executor: AbstractExecutor | None,
+    budget: AnySharedBudget | None,
 ) -> Result:
     """`fit` on a table in files."""
     data = read_table(paths, description, key)
     noun = unit or description.unit
     assert noun is not None
-    ends = Ends(tuple(description.terminal or ()), description.rewards_at_end)
-    result = fit_object(task, data, ends, key, noun, store, executor, description.products)
-    return result.reporting({**result.report, "table": description.given, "rules": description.rules(noun)})
+    ends = Ends(tuple(description.terminal or ()), description.rewards_at_end, logged=bool(description.propensity))
+    paying = (budget, description.unit)
+    result = fit_object(task, data, ends, key, noun, store, executor, *paying, description.products)
+    rules = [*description.rules(noun), *result.report.get("rules", ())]
+    return result.reporting({**result.report, "table": description.given, "rules": rules})
 
 
 def fit_object(
@@ -154,10 +158,13 @@ def fit_object(
     unit: str | None,
     store: ReleaseStore | None,
     executor: AbstractExecutor | None,
+    budget: AnySharedBudget | None = None,
+    unit_column: str | None = None,
     products: tuple[tuple[str, str], ...] | None = None,
 ) -> Result:
     """`fit` on data that are an object, with a learner or a recipe."""
     how: dict[str, Any] = {"key": optional_key(key), "unit": unit, "store": store}
+    how |= {"budget": budget, "unit_column": unit_column}
     if isinstance(data, RewardFunction):
         if task.learner is None:
             raise ValueError(
@@ -183,4 +190,23 @@ def fit_object(
     if task.recipe is not None and table.max_episodes_per_unit == 1:
         people = table.num_episodes  # public if neighbours replace one person
     learner = task.learner_for(build, people)
-    return learn(table, learner, task.privatizer, task.comparison(learner, ends), **how)
+    comparison = task.comparison(learner, ends)
+    if not task.spend_anyway:
+        _check_people(table.num_units, task, learner, comparison)
+    return learn(table, learner, task.privatizer, comparison, **how)
+
+
+def _check_people(people: int, task: Task, learner: AbstractLearner, comparison: PracticeComparison | None) -> None:
+    """Refuses to spend a budget on too few people, or on an evaluation that is certain to withhold the policy."""
+    check_number(people, task.privatizer)
+    if comparison is None or comparison.release_anyway or not isinstance(learner, AbstractOfflineLearner):
+        return
+    evaluated = comparison.evaluated(learner)
+    check_evaluation(
+        people,
+        evaluated.evaluation_releases,
+        task.privatizer,
+        public=comparison.practice is not None or comparison.assumption == "logged",
+        checked=comparison.assumption == "checked",
+        share=comparison.evaluate,
+    )

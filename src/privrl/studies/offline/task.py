@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,11 @@ from jaxtyping import Array, ArrayLike, Float
 
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner
 from privrl.data.practice import read_practice
+from privrl.evaluation.estimates import Assumption
+from privrl.learners.restriction import restrict
+from privrl.mdp.measurements import BinnedAction
+from privrl.mdp.rule_file import RulesLike, Vocabulary, read_rules
+from privrl.mdp.rules import Rules
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.recipe import Recipe
 from privrl.studies.offline.learning import PracticeComparison
@@ -29,12 +35,14 @@ class Ends:
         rewards_at_end: whether only the last step of an episode pays.
         largest_reward: the largest reward of one step.
         behaviour: the probabilities of current practice in a simulated world.
+        logged: whether the table holds the probabilities with which a program took the recorded actions.
     """
 
     terminal: tuple[int, ...] = ()
     rewards_at_end: bool = False
     largest_reward: float = 1.0
     behaviour: Float[Array, "S A"] | None = None
+    logged: bool = False
 
     def return_range(self, given: tuple[float, float] | None, horizon: int) -> tuple[float, float]:
         """The public range of returns: as given, or from 0 to the largest that an episode can have."""
@@ -50,6 +58,34 @@ class Ends:
 
 
 @dataclass(frozen=True)
+class RuleArguments:
+    """Public rules on actions as `fit` and `evaluate` take them, and the names that they may use.
+
+    Attributes:
+        source: the file, or its content.
+        state_names, action_names: names of states and actions.
+        doses: the doses of which an action consists.
+    """
+
+    source: RulesLike
+    state_names: tuple[str, ...] = ()
+    action_names: tuple[str, ...] = ()
+    doses: tuple[BinnedAction, ...] = ()
+
+    def compile(self, space: tuple[int, int], columns: tuple[Any, ...]) -> Rules:
+        """The rules for states (or rows of measurements) and actions; refuses rules that leave no action."""
+        named = {"action_names": self.action_names, "doses": self.doses}
+        states = {} if columns else {"num_states": space[0], "state_names": self.state_names}
+        return read_rules(self.source, Vocabulary(space[1], columns, **states, **named))  # type: ignore[arg-type]
+
+    def restricted(self, learner: AbstractLearner) -> AbstractLearner:
+        """The learner with these rules."""
+        if not isinstance(learner, AbstractOfflineLearner) or learner.learns_from != "episodes":
+            raise ValueError("`rules` are about the actions of people in a table. Leave them out here.")
+        return restrict(learner, self.compile(learner.space, learner.measurements))
+
+
+@dataclass(frozen=True)
 class Task:
     """A learner, or the recipe that builds it, with its privatizer and the arguments of a comparison."""
 
@@ -59,21 +95,28 @@ class Task:
     evaluate: float | None
     practice: Float[ArrayLike, "S A"] | str | Path | None
     return_range: tuple[float, float] | None
-    max_ratio: float
-    max_weight: float
+    max_ratio: float | None
+    max_weight: float | None
     release_anyway: bool
+    spend_anyway: bool = True
+    assume_recorded: bool = False
+    rules: "RuleArguments | None" = None
 
     def learner_for(
         self, build: Callable[[Recipe, int | None], AbstractLearner], people: int | None
     ) -> AbstractLearner:
-        """The learner: as given, or built by the recipe for the public number of people to learn from."""
+        """The learner: as given, or built by the recipe for the public number of people to learn from; with the rules
+        on actions, which are compiled and checked here."""
         if self.recipe is None:
             assert self.learner is not None
-            return self.learner
+            return self._restricted(self.learner)
         public = people if self.privatizer.adjacency == "replace-one" else None
         if public is not None and self.evaluate is not None:
             public = round((1.0 - self.evaluate) * public)
-        return build(self.recipe, public)
+        return self._restricted(build(self.recipe, public))
+
+    def _restricted(self, learner: AbstractLearner) -> AbstractLearner:
+        return learner if self.rules is None else self.rules.restricted(learner)
 
     def comparison(self, learner: AbstractLearner, ends: Ends) -> PracticeComparison | None:
         """The comparison with current practice, with everything that is public filled in; `None` without one."""
@@ -87,7 +130,21 @@ class Task:
             self.max_ratio,
             self.max_weight,
             self.release_anyway,
+            assumption_of(ends.logged, self.assume_recorded),
         )
+
+
+def assumption_of(logged: bool, assume_recorded: bool) -> Assumption:
+    """What is known about who decided.
+
+    Raises:
+        ValueError: if both a program and people are named.
+    """
+    if logged and assume_recorded:
+        raise ValueError(
+            "The table has logged propensities, and `assume_recorded` says that people decided. Leave out one of them."
+        )
+    return "logged" if logged else "recorded" if assume_recorded else "checked"
 
 
 def read_probabilities(

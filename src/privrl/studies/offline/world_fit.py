@@ -60,6 +60,11 @@ def fit_world(task: Task, env: SimulatedPeople, how: WorldArguments, unit: str |
         return recipe.build(env, people)
 
     learner = task.learner_for(build, episodes)
+    if (rules := getattr(learner, "rules", None)) and rules.need_previous:
+        raise ValueError(
+            "A rule depends on the previous action, and values of simulated people are computed without it. Leave out "
+            "this rule, or fit a table."
+        )
     comparison = task.comparison(learner, ends_of(env))
     results: list[Result] = []
     for repetition in jax.random.split(key, how.seeds):
@@ -77,7 +82,7 @@ def fit_world(task: Task, env: SimulatedPeople, how: WorldArguments, unit: str |
     facts |= {} if isinstance(seed, jax.Array) else {"seed": int(seed)}
     facts |= {**first.report, "value": values[0], **baseline_values(env)}
     facts |= {"value_by_seed": values} if how.seeds > 1 else {}
-    facts |= {"rules": rules} if (rules := _rules(env)) else {}
+    facts |= {"rules": [*said, *facts.get("rules", ())]} if (said := _rules(env)) else {}
     facts |= {"truth": truth_of(env, first, key=_truth_key(key))} if comparison is not None else {}
     return first.reporting(facts)
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.untrusted import read_bytes
-from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
-from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
 
 CERTIFICATE = "certificate.json"
@@ -43,7 +42,7 @@ def arrays_of(policy: Any) -> dict[str, np.ndarray]:
     """The arrays of a policy by name, as they are saved."""
     if policy is None:
         return {}
-    if isinstance(policy, MeasuredPolicy | AssistedMeasuredPolicy):
+    if isinstance(policy, AbstractPolicy):
         return policy.arrays()
     named = policy if isinstance(policy, Mapping) else {f.name: getattr(policy, f.name) for f in fields(policy)}
     return {name: np.asarray(array) for name, array in named.items()}

@@ -1,25 +1,24 @@
-"""What the verbs return: a policy, a certificate, and for simulations the exact regret; saved as a folder."""
+"""What learning from records returns: a policy, its certificate and its evaluation, saved as a folder."""
 
 import io
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict
 
 import jax.numpy as jnp
 import numpy as np
+import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from jaxtyping import Float, Int
 
 from privrl.contracts.printing import html_table, short_repr
 from privrl.contracts.untrusted import convert, read_json
+from privrl.evaluation.decision import Decision, DecisionOutcome, Reason, gives_advice
 from privrl.evaluation.estimates import Evaluation
 from privrl.mdp.assisted import AssistedPolicy
-from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
-from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.studies.learner_settings import without_numbers
 from privrl.studies.results.binding import (
@@ -37,7 +36,7 @@ from privrl.studies.results.binding import (
     policy_sha256,
 )
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
-from privrl.studies.results.saved_policies import is_exported, read_policy
+from privrl.studies.results.saved_policies import export_policy, is_exported, read_policy
 from privrl.writing import whole_folder
 
 
@@ -65,7 +64,7 @@ class Result:
     >>> result = privrl.fit("env:riverswim", "dp-apvi", epsilon=1, delta=1e-6, episodes=200, key=0)
     >>> folder = result.save("policy")
     >>> privrl.Result.load(folder)
-    Result(TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
+    Result(released without evidence, TabularPolicy, APVI, central privacy, epsilon 1, delta 1e-06, simulated noise)
     >>> result.report["users"]
     200
 
@@ -89,17 +88,35 @@ class Result:
             object.__setattr__(self, "certificate", bound)
 
     def __repr__(self) -> str:
+        decided = "" if self.decision is None else self.decision.outcome
         what = "no policy" if self.policy is None else type(self.policy).__name__
         compared = "" if self.evaluation is None else f"evaluation: {self.evaluation.verdict}"
-        return short_repr("Result", what, self.certificate.learner, self.certificate.guarantee, compared)
+        return short_repr("Result", decided, what, self.certificate.learner, self.certificate.guarantee, compared)
 
     def _repr_html_(self) -> str:
         rows = {
-            "Policy": "withheld" if self.policy is None else type(self.policy).__name__,
+            "Decision": "" if self.decision is None else self.decision.statement,
+            "Policy": "none" if self.policy is None else type(self.policy).__name__,
             "People": self.report.get("users"),
             "Evaluation": "" if self.evaluation is None else self.evaluation.line,
         }
         return html_table(f"Result ({self.certificate.learner})", rows | self.certificate.summary())
+
+    @property
+    def decision(self) -> Decision | None:
+        """What was decided about the policy, computed from the policy itself and from its evaluation.
+
+        `None` if the records were not made under current practice: the secret is a function, or people arrived.
+        """
+        if self.certificate.notion not in ("central", "none") or self.certificate.relation != "record":
+            return None
+        if self.evaluation is None:
+            outcome: DecisionOutcome = "released without evidence" if gives_advice(self.policy) else "withheld"
+            return Decision(outcome, None if gives_advice(self.policy) else 0.0, (Reason.NOT_COMPARED,))
+        decided = self.evaluation.decide_on(self.policy)
+        if self.policy is None and self.evaluation.verdict != "better":
+            return replace(decided, reasons=(*decided.reasons, Reason.REQUIRED_BETTER))
+        return decided
 
     def reporting(self, facts: Mapping[str, Any]) -> "Result":
         """The same result with this report, which must come before a signature."""
@@ -143,13 +160,36 @@ class Result:
                 file = io.BytesIO()
                 np.savez_compressed(file, allow_pickle=False, **arrays_of(policy))
                 found[name] = file.getvalue()
-        if isinstance(self.policy, MeasuredPolicy | AssistedMeasuredPolicy):
-            found[EXPORTED] = json_bytes(self.policy.to_json(), indent=None)
+        exported = export_policy(self.policy, self.report)
+        if exported is not None:
+            found[EXPORTED] = json_bytes(exported, indent=None)
         if isinstance(self.evaluation, CertifiedEvaluation):
             found |= self.evaluation.contents()
         elif self.evaluation is not None:
             found[EVALUATION] = json_bytes(self.evaluation.to_json())
         return found
+
+    def table(self) -> pa.Table:
+        """The policy as an Arrow table: a row for each step, state and action, with its probability.
+
+        >>> result = privrl.fit("env:riverswim", "dp-apvi", epsilon=1, delta=1e-6, episodes=200, key=0)
+        >>> result.table().column_names
+        ['step', 'state', 'action', 'probability']
+
+        An assisted policy has a row for each state, with its advice and the support of the advice in current practice.
+
+        Raises:
+            TypeError: the policy is not a table, for example because it decides by measurements, or was withheld.
+        """
+        if isinstance(self.policy, TabularPolicy):
+            shares = np.asarray(self.policy.probabilities)
+            steps, states, actions = (axis.ravel() for axis in np.indices(shares.shape))
+            return pa.table({"step": steps, "state": states, "action": actions, "probability": shares.ravel()})
+        if isinstance(self.policy, AssistedPolicy):
+            advice, support = np.asarray(self.policy.advice), np.asarray(self.policy.support)
+            return pa.table({"state": np.arange(len(advice)), "advice": advice, "support": support})
+        kind = "no policy" if self.policy is None else f"a `{type(self.policy).__name__}`"
+        raise TypeError(f"This result holds {kind}, which is not a table of states and actions.")
 
     def _bound(self, contents: Mapping[str, bytes]) -> Certificate:
         """The certificate with the hashes of these files; one that is signed must name them already."""
@@ -165,8 +205,8 @@ class Result:
 
     def save(self, folder: str | Path, *, sign: Ed25519PrivateKey | None = None, overwrite: bool = True) -> Path:
         """Writes `certificate.json`, `policy.npz` and `report.json` to a new folder, all or nothing; with an evaluation
-        also `evaluation.json` and the whole advice, `advice.npz`; and a policy on measurements as `policy.json`, for
-        programs elsewhere. The certificate names the hash of every other file.
+        also `evaluation.json` and the whole advice, `advice.npz`; and a policy on states or measurements also as
+        `policy.json`, for programs elsewhere. The certificate names the hash of every other file.
 
         Nothing else is written: no record, no exact count that the certificate does not call public, no key. An
         existing result is replaced, unless `overwrite` is false; a folder that holds anything else is refused. With
@@ -204,14 +244,14 @@ class Result:
             read_policy(contents[name], f"`{name}` in `{saved.folder}`") if name in contents else None
             for name in (POLICY, ADVICE)
         )
-        if EXPORTED in contents and not is_exported(policy, contents[EXPORTED]):
-            raise ValueError(f"`{EXPORTED}` in `{saved.folder}` is not the policy in `{POLICY}`. Do not use it.")
         evaluation = read_evaluation(saved)
         own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else certificate
         if own.result_sha256 != certificate.result_sha256:
             raise ValueError(f"`{EVALUATION}` in `{saved.folder}` is about another policy. Do not use it.")
         report = read_json(contents[REPORT], f"`{REPORT}`")
         convert(report, Report, f"`{REPORT}`")
+        if EXPORTED in contents and not is_exported(policy, report, contents[EXPORTED]):
+            raise ValueError(f"`{EXPORTED}` in `{saved.folder}` is not the policy in `{POLICY}`. Do not use it.")
         result = cls(policy, certificate, report, advice, evaluation)
         object.__setattr__(result, "certificate", certificate)  # never bound anew to what lies beside it
         return result
@@ -238,63 +278,3 @@ class Report(TypedDict, total=False):
     table: dict[str, Any]
     names: dict[str, Any]
     situations: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A simulated online run over several seeds, with exact regret.
-
-    >>> run = privrl.run("riverswim", "dp-ucbvi", epsilon=1, delta=1e-6, episodes=100, seeds=2, key=0)
-    >>> run.regret.shape, run.total_regret.shape
-    ((2, 100), (2,))
-
-    Attributes:
-        policy: the plan after the last release, with a leading axis of seeds.
-        block_ends: the public ends of the blocks.
-        block_regret: expected loss of one episode in each block, per seed, exact.
-        seconds: wall-clock time, compilation included.
-    """
-
-    policy: Any
-    certificate: Certificate
-    block_ends: Int[np.ndarray, " B"]
-    block_regret: Float[np.ndarray, "seeds B"]
-    seconds: float
-
-    def __repr__(self) -> str:
-        seeds, episodes = len(self.block_regret), int(self.block_ends[-1])
-        repeated = f"{seeds} seed{'s' if seeds > 1 else ''} of {episodes:,} episodes"
-        return short_repr("Run", self.certificate.learner, repeated, self.certificate.guarantee)
-
-    def _repr_html_(self) -> str:
-        rows = {
-            "Episodes": f"{self.block_ends[-1]:,}",
-            "Seeds": len(self.block_regret),
-            "Total regret": f"{self.total_regret.mean():.4g} (mean over seeds)",
-        }
-        return html_table(f"Run ({self.certificate.learner})", rows | self.certificate.summary())
-
-    @cached_property
-    def block_sizes(self) -> Int[np.ndarray, " B"]:
-        return np.diff(self.block_ends, prepend=0)
-
-    @property
-    def regret(self) -> Float[np.ndarray, "seeds K"]:
-        """The expected loss of every episode, per seed."""
-        return np.repeat(self.block_regret, self.block_sizes, axis=1)
-
-    @property
-    def total_regret(self) -> Float[np.ndarray, " seeds"]:
-        """The summed loss of all episodes, per seed."""
-        return self.block_regret @ self.block_sizes
-
-    def curve(self) -> dict[str, list[float]]:
-        """Cumulative regret at the block ends: mean over seeds and its standard error."""
-        cumulative = np.cumsum(self.block_regret * self.block_sizes, axis=1)
-        seeds = cumulative.shape[0]
-        spread = cumulative.std(axis=0, ddof=1) / np.sqrt(seeds) if seeds > 1 else np.full(cumulative.shape[1], np.nan)
-        return {
-            "episodes": self.block_ends.tolist(),
-            "mean": cumulative.mean(axis=0).tolist(),
-            "se": [None if np.isnan(x) else x for x in spread.tolist()],
-        }

@@ -24,6 +24,7 @@ from privrl.envs.base import Env
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import AbstractRecorded
 from privrl.executors.executor import AbstractExecutor
+from privrl.learners.trials.trial import Trial
 from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
@@ -33,7 +34,8 @@ from privrl.statistics.row_statistics import AbstractRowStatistic
 from privrl.studies.keys import KeyLike, seeded_key
 from privrl.studies.memory import check_memory
 from privrl.studies.open_ended import OpenEnded, smallest_block, until
-from privrl.studies.results.result import Run
+from privrl.studies.results.run_result import Run
+from privrl.studies.simulation.pilot_world import PilotWorld
 from privrl.studies.simulation.seed_programs import default_seeds_per_program
 from privrl.studies.simulation.simulated_loop import Simulation, SimulationKeys, lag
 from privrl.studies.study import Study, participation_of
@@ -112,9 +114,10 @@ def run(
     world = world_named(env)
     _refuse_unknown(world)
     budget = BudgetArguments(epsilon, delta, rho, adjacency)
-    return sweep(
+    known = None if isinstance(world, PilotWorld) else world  # no recipe is built for the arms of a trial
+    (simulated,) = sweep(
         world,
-        [resolve_pair(learner, privatizer, world, budget, "online", "control")],
+        [resolve_pair(learner, privatizer, known, budget, "online", "control")],
         episodes=episodes,
         key=key,
         seeds=seeds,
@@ -125,7 +128,8 @@ def run(
         delay=delay,
         open_ended=open_ended,
         seeds_per_program=seeds_per_program,
-    )[0]
+    )
+    return replace(simulated, recipe=learner) if isinstance(learner, str) else simulated
 
 
 def _refuse_unknown(env: object) -> None:
@@ -186,6 +190,7 @@ def sweep(
     """
     world = world_named(env)
     _refuse_unknown(world)
+    recipe = settings if isinstance(settings, str) else None
     settings = _settings(world, settings, epsilon, delta, rho, adjacency)
     if episodes < 1 or seeds < 1 or delay < 0 or not settings:
         raise ValueError(
@@ -247,6 +252,7 @@ def sweep(
             np.asarray(ends),
             np.asarray(regret),
             seconds,
+            recipe=recipe or type(study.learner).__name__,
         )
         for study, own, (policy, regret, counts) in zip(studies, channels, simulated, strict=True)
     ]
@@ -357,7 +363,13 @@ def _simulate(
         older = lag(older, state.memory, made, t) if delay else ()
         published = older[0][1] if delay else made
         world = env.at(begin) if isinstance(env, Env) else env  # a world that drifts stands still for a block
-        if chunk is None:
+        if isinstance(world, PilotWorld):
+            assert isinstance(learner, Trial)
+            key = simulation.keys.block(t)
+            totals, assigned = world.enrol(learner, published, t, begin, end, channels, key)
+            memory = learner.enrol(state.memory, assigned, jnp.maximum(t - delay, 0))
+            state = state._replace(memory=memory)
+        elif chunk is None:
             rows = world.transitions(world.flow(published.policy, end - begin, simulation.keys.block(t)))
             totals = {name: _row_statistic(channel).of_rows(rows) for name, channel in channels.items()}
         else:

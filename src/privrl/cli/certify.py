@@ -1,66 +1,24 @@
-"""`privrl list`, `certify` and `cite`: what there is, whether a certificate adds up, and what to cite."""
+"""`privrl certify`: whether a saved certificate adds up, number by number."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from privrl.cli.output import JsonOption, complain, emit, say, show_table
+from privrl.cli.options.evaluation_options import decision_json, show_decision
+from privrl.cli.output import JsonOption, complain, emit, say
 from privrl.contracts.statistic import Adjacency
-from privrl.envs.worlds_by_name import names
-from privrl.envs.zoo.catalogue import CHOOSING, WORLDS
-from privrl.figures.all_figures import figures
+from privrl.evaluation.decision import Decision
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.signature import read_public_key
-from privrl.recipes.all_recipes import recipes
-from privrl.recipes.citations import citation, citation_keys
+from privrl.studies.learner_settings import trust_classes
 from privrl.studies.offline.evaluate import policy_arrays
 from privrl.studies.results.binding import CERTIFICATE, SavedFiles
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
 from privrl.studies.results.certify import Verdict, certify_folder
 from privrl.studies.results.result import Result
-
-_LISTED: dict[str, Callable[[], list[dict[str, str]]]] = {
-    "recipes": lambda: [
-        {"name": r.name, "family": r.family, "trust": r.trust, "summary": r.summary} for r in recipes.values()
-    ],
-    "envs": lambda: [{"name": name, "summary": summary} for name, summary in names().items()],
-    "figures": lambda: [{"name": f.name, "paper": f.paper, "summary": f.summary} for f in figures.values()],
-}
-
-
-def _zoo() -> list[dict[str, str]]:
-    """The offline worlds: which list they are on, and the values of practice and of the best policy."""
-    return [
-        {
-            "name": world.name,
-            "for": "choosing" if world.name in CHOOSING else "reporting",
-            "practice": f"{world.practice:.4f}",
-            "best": f"{world.best:.4f}",
-            "summary": f"{world.kind}: {world.summary}",
-        }
-        for world in WORLDS.values()
-    ]
-
-
-def list_(
-    what: Annotated[Literal["recipes", "envs", "figures"], typer.Argument(help="recipes, envs or figures")],
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Only the worlds of the zoo, with their known values; `envs` alone.")
-    ] = False,
-    json: JsonOption = False,
-) -> None:
-    """List what there is, with one line each."""
-    if offline and what != "envs":
-        raise ValueError(f"`--offline` applies to worlds, not to {what}. Use `privrl list envs --offline`.")
-    entries = _zoo() if offline else _LISTED[what]()
-    if json:
-        emit({what: entries})
-    else:
-        show_table(what, list(entries[0]), [list(entry.values()) for entry in entries])
 
 
 def certify(
@@ -83,6 +41,14 @@ def certify(
     allow_non_private: Annotated[
         bool, typer.Option("--allow-non-private", help="Accept a result that protects no one.")
     ] = False,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--trust",
+            metavar="MODULE",
+            help="Import this module and derive certificates of its learners by its code; may be repeated.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Derive a saved certificate again from its settings and compare it, number by number and with the policy.
@@ -90,6 +56,8 @@ def certify(
     Exit code 1 if anything differs, or is not what was asked for. Without a public key a certificate is at most
     "consistent, not authenticated": anybody can write a consistent one.
     """
+    for module in trust or ():
+        trust_classes(module)
     key = None if public_key is None else read_public_key(public_key)
     asked: dict[str, Any] = {
         "max_epsilon": max_epsilon,
@@ -126,7 +94,7 @@ def certify(
             f"at delta = {own.delta:g}. For a person in both tables "
             f"{f'no joint epsilon is known: {apart}' if together is None else f'it is {together:.6g} together.'}"
         )
-    _show_verdict(folder, certificate, verdict, said, more, json)
+    _show_verdict(folder, certificate, verdict, said, more, json, result.decision)
 
 
 def _certify_evaluation(
@@ -139,6 +107,7 @@ def _certify_evaluation(
     verdict = certify_folder(saved, named, public_key=key, **asked)
     certificate = saved.evaluation_certificate
     assert certificate is not None
+    decision: Decision | None = None
     compared = "compared" if named is not None else "not compared: give it with `--policy`"
     said = [
         f"The certificate of this evaluation is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = "
@@ -146,32 +115,38 @@ def _certify_evaluation(
         f"{certificate.result_sha256} was {compared}."
     ]
     if verdict.files_ok and (evaluation := read_evaluation(saved)) is not None:
-        said = [evaluation.line, *said]
-    _show_verdict(saved.folder, certificate, verdict, said, {"policy": compared}, json)
+        said, decision = [evaluation.line, *said], evaluation.decision
+    _show_verdict(saved.folder, certificate, verdict, said, {"policy": compared}, json, decision)
 
 
 def _show_verdict(
-    folder: Path, certificate: Certificate, verdict: Verdict, said: list[str], more: dict[str, Any], json: bool
+    folder: Path,
+    certificate: Certificate,
+    verdict: Verdict,
+    said: list[str],
+    more: dict[str, Any],
+    json: bool,
+    decision: Decision | None = None,
 ) -> None:
-    """The certificate and what is said about it, or why it does not hold and exit code 1; `more` is for JSON."""
+    """What was decided, the certificate and what is said about it, or why it does not hold and exit code 1; `more` is
+    for JSON."""
     if json:
         content = certificate.to_json()
         stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
-        emit({"folder": str(folder), **stated, **more, **verdict.to_json(), "certificate": content})
+        emit(
+            {
+                **decision_json(decision),
+                "folder": str(folder),
+                **stated,
+                **more,
+                **verdict.to_json(),
+                "certificate": content,
+            }
+        )
     elif verdict.ok:
+        show_decision(decision)
         for line in (str(certificate), *said):
             say(line)
     if not verdict.ok:
         complain("The certificate does NOT hold:", *(f"- {problem}" for problem in verdict.problems))
         raise typer.Exit(1)
-
-
-def cite(
-    recipe: Annotated[str, typer.Argument(help="A name from `privrl list recipes`.")],
-    json: JsonOption = False,
-) -> None:
-    """Print BibTeX for what stands behind a recipe."""
-    if json:
-        emit({"recipe": recipe, "keys": list(citation_keys(recipe)), "bibtex": citation(recipe)})
-    else:
-        say(citation(recipe))

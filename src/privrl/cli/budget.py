@@ -1,0 +1,94 @@
+"""`privrl budget init` and `show`: one budget for all studies of the same people."""
+
+from typing import Annotated
+
+import typer
+
+from privrl.cli.commands import App
+from privrl.cli.options.budget_options import BudgetLogOption
+from privrl.cli.options.grouped import grouped
+from privrl.cli.options.parsing import AdjacencyOption
+from privrl.cli.output import JsonOption, emit, say, show_table
+from privrl.privacy.shared_budget import MU, SharedBudget
+
+budget = App(name="budget", help="One budget for all studies of the same people.", no_args_is_help=True)
+
+BudgetFileArgument = Annotated[str, typer.Argument(help="The file of the budget, or a postgresql:// address.")]
+
+
+@budget.command()
+@grouped
+def init(
+    file: BudgetFileArgument,
+    epsilon: Annotated[float, typer.Option("--epsilon", help="What all studies together may reveal.")],
+    delta: Annotated[float, typer.Option("--delta", help="Slack in (0, 1), well below one over the number of people.")],
+    unit: Annotated[str, typer.Option("--unit", metavar="COL", help="The column that identifies the people.")],
+    adjacency: AdjacencyOption = "replace-one",
+    other_epsilon: Annotated[
+        float, typer.Option("--other-epsilon", help="Part of epsilon for studies that are not Gaussian.")
+    ] = 0.0,
+    other_delta: Annotated[
+        float | None,
+        typer.Option("--other-delta", help="Part of delta for studies that are not Gaussian (a tenth unless given)."),
+    ] = None,
+    budget_log: BudgetLogOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a budget, from which studies reserve their cost before they start."""
+    made = SharedBudget.create(
+        file,
+        epsilon=epsilon,
+        delta=delta,
+        unit=unit,
+        adjacency=adjacency,
+        other_epsilon=other_epsilon,
+        other_delta=other_delta,
+        log=budget_log,
+    )
+    shown = made.describe()
+    if json:
+        emit({"file": made.place, **shown})
+        return
+    say(
+        f"The budget `{made.place}` has epsilon {epsilon:g} and delta {delta:g} for all studies of `{unit}`. Gaussian "
+        f"releases may add up to mu^2 = {shown['pools'][MU]['limit']:.4g}."
+    )
+    say("Give it to every study of these people: `--budget`. Keep it with the data, and never restore an older copy.")
+
+
+@budget.command()
+def show(file: BudgetFileArgument, budget_log: BudgetLogOption = None, json: JsonOption = False) -> None:
+    """List the studies that have reserved, with dates, and what is left."""
+    opened = SharedBudget(file, budget_log)
+    shown = opened.describe()
+    if json:
+        emit({"file": opened.place, **shown})
+        return
+    say(
+        f"Epsilon {shown['epsilon']:g}, delta {shown['delta']:g} for all studies of `{shown['unit']}` "
+        f"({shown['adjacency']})."
+    )
+    if shown["studies"]:
+        rows = [
+            [
+                study["date"],
+                study["name"],
+                study["study"][:8],
+                f"{study['mu'] ** 2:.4g}",
+                f"{study['epsilon']:g}",
+                f"{study['delta']:g}",
+            ]
+            for study in shown["studies"]
+        ]
+        columns = ["date (UTC)", "study", "id", "mu^2", "other epsilon", "other delta"]
+        show_table("studies", columns, rows, numbers=3)
+    else:
+        say("No study has reserved anything yet.")
+    pools = [
+        [name, *(f"{pool[part]:.4g}" for part in ("limit", "reserved", "left"))]
+        for name, pool in shown["pools"].items()
+        if pool["limit"]
+    ]
+    show_table("budget", ["part", "size", "reserved", "left"], pools, numbers=3)
+    left = shown["left"]
+    say(f"Left for Gaussian noise: one study of epsilon {left['epsilon']:.3g} at delta {left['delta']:.3g}.")
