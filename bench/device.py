@@ -21,7 +21,7 @@ from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.learners.linear.lsvi_ucb_unweighted import PerEpisodeLSVIUCB
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.recipes.all_recipes import get
-from privrl.studies.simulation.run import run
+from privrl.studies.simulation.simulating import run
 
 say = functools.partial(print, flush=True)
 

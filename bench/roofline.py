@@ -21,8 +21,8 @@ from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.loop import State
-from privrl.studies.simulation.run import simulate_seeds
 from privrl.studies.simulation.simulated_loop import Simulation, SimulationKeys
+from privrl.studies.simulation.simulating import simulate_seeds
 from privrl.studies.study import Study
 
 

@@ -638,7 +638,7 @@ CERTIFICATES = (
     ),
     Mutation(
         "a certificate beside any policy",
-        "studies/results/certify.py",
+        "studies/results/certification.py",
         "if certificate.result_sha256 != policy_sha256(policy):",
         "if False:",
         "test_certify.py::test_the_certificate_names_its_policy",
@@ -673,7 +673,7 @@ CERTIFICATES = (
     ),
     Mutation(
         "somebody else's learner believed",
-        "studies/results/certify.py",
+        "studies/results/certification.py",
         "return [] if authenticated else",
         "return [] if True else",
         "test_certify.py::test_what_cannot_be_derived_needs_a_key",

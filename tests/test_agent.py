@@ -21,7 +21,7 @@ from privrl.privacy.store.errors import BurntError, StoreError
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.live import live_plans
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 from privrl.studies.simulation.simulated_loop import SimulationKeys
 
 ENV = tiny_world(horizon=3)
@@ -337,7 +337,7 @@ def test_an_interrupted_plan_sums_no_block_twice():
             patch.setattr(ExactChannel, "add_noise", heard)
 
             def interrupted(learner, state, *known):
-                if known[-2] > 0 and left[0]:
+                if known[2] > 0 and left[0]:
                     left[0] -= 1
                     raise KeyboardInterrupt
                 return plan(learner, state, *known)

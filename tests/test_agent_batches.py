@@ -12,7 +12,7 @@ import privrl
 from privrl.mdp.lq import LQTrajectory
 from privrl.mdp.types import Trajectory
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.privacy.trust.batches import BATCH
+from privrl.privacy.trust.padded_batches import BATCH
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.live import live_plans
 

@@ -14,7 +14,7 @@ import privrl
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.envs.lq_worlds import LQScalar
 from privrl.recipes.all_recipes import recipes
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 
 ENV, LQ = tiny_world(horizon=3), LQScalar()
 KEY = jax.random.key(4)

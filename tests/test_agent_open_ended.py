@@ -8,7 +8,7 @@ from test_agent import ENV, LEARNER, PRIVATE, person_key, walk
 import privrl
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.open_ended import OpenEnded
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 
 EPOCHS = {
     "releases double": OpenEnded(first=2, ceiling=200),

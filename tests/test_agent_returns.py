@@ -16,7 +16,7 @@ from privrl.learners.linear.lsvi_ucb_plus_plus import LSVIUCBPlusPlus
 from privrl.privacy.continual.participation import Participation
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.trust.privatizers import PairingError
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 from privrl.studies.study import Study
 
 SMALL = privrl.UCBVI(ENV.rewards, 3, first_block=2, growth=1.5)

@@ -30,7 +30,7 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import cost_of, read_certificate
 from privrl.privacy.trust.published import Published
 from privrl.recipes.all_recipes import recipes
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 from privrl.studies.results.result import Result
 from privrl.studies.study import Study
 
@@ -120,7 +120,7 @@ def made(name: str) -> Result:
     return MADE[name]()
 
 
-def verdict(result: Result, **asked: Any) -> privrl.studies.results.certify.Verdict:
+def verdict(result: Result, **asked: Any) -> privrl.studies.results.certification.Verdict:
     return certify(result.certificate, result.policy, allow_non_private=True, **asked)
 
 

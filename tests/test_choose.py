@@ -31,11 +31,11 @@ from privrl.learners.tabular.tap import TAP
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import TabularPolicy, Trajectory
-from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import Certificate, cost_of
 from privrl.privacy.accounting.composition import calibrate, epsilon_of
 from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.gdp import gdp_mu
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 from privrl.privacy.noise.lattice import choose_lattice
 from privrl.privacy.noise.maximum import MaximumNoise, noisy_maximum
 from privrl.privacy.noise.random_words import Words
@@ -47,7 +47,7 @@ from privrl.reports.certificate_facts import compute_guess_rate, compute_worst_r
 from privrl.reports.certificate_text import WORST_CASE, describe_guesses
 from privrl.statistics.choice import CandidateScores
 from privrl.studies.offline.choose import choose, refuse_too_few
-from privrl.studies.offline.evaluate import policy_arrays
+from privrl.studies.offline.evaluating import policy_arrays
 from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.simulation.sampled_tables import sampled
 

@@ -14,8 +14,8 @@ from privrl.figures.all_figures import figures
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, untestable
 from privrl.figures.figure import SEED, Figure
+from privrl.figures.figure_rules import smaller
 from privrl.figures.panels import Panel, Series
-from privrl.figures.rules import smaller
 
 
 def made_up(cell: Cell, seed: int) -> Measured:

@@ -11,7 +11,7 @@ import privrl
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.store.errors import StoreBudgetError
 from privrl.studies.local.wire import MessageError
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 
 M = 3
 

@@ -21,8 +21,8 @@ from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
 from privrl.studies.results.binding import policy_sha256
+from privrl.studies.results.certification import certify_result
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
-from privrl.studies.results.certify import certify_result
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import sampled
 

@@ -32,7 +32,7 @@ from privrl.statistics.off_policy import Changed, Gains, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.studies.offline.curated_records import Records
-from privrl.studies.results.certify import certify_result
+from privrl.studies.results.certification import certify_result
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import assisted_gain, sampled
 

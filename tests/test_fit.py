@@ -17,7 +17,7 @@ from privrl.contracts.learner import Solution
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.accounting.budget import BudgetError
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.statistics.counts import VisitCounts
 
 ENV = tiny_world()

@@ -22,8 +22,8 @@ from test_cli_certify import rehash
 
 import privrl
 from privrl.studies.results.binding import SavedFiles, hash_files, json_bytes
+from privrl.studies.results.certification import certify_folder
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
-from privrl.studies.results.certify import certify_folder
 from privrl.studies.results.result import Result
 
 OWNER = Ed25519PrivateKey.generate()

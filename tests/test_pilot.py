@@ -13,7 +13,7 @@ from privrl.learners.trials.looks import looks_of
 from privrl.learners.trials.trial import ALL
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.studies.live.pilot import Pilot
+from privrl.studies.live.live_pilot import Pilot
 
 PATIENCE = 10.0
 PROTOCOL = privrl.Protocol(

@@ -11,7 +11,7 @@ from privrl.learners.trials.looks import ArmLook, Comparison, Look
 from privrl.learners.trials.protocol import Partition
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.reports.pilot_page import render_pilot, render_pilot_result
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 from privrl.studies.results.pilot_record import PILOT, PilotRecord, read_looks
 
 

@@ -20,7 +20,7 @@ from privrl.mdp.rule_file import Vocabulary, read_rules
 from privrl.mdp.simulation import cumulative_table
 from privrl.mdp.types import TabularPolicy
 from privrl.reports.folder_page import render_folder
-from privrl.studies.results.certify import certify_result
+from privrl.studies.results.certification import certify_result
 from privrl.studies.results.result import Result
 
 RIVER = make("riverswim", states=4, horizon=5)

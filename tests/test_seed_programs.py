@@ -14,8 +14,8 @@ import privrl
 from privrl.executors.executor import InProcess
 from privrl.recipes.all_recipes import get
 from privrl.studies.loop import State
-from privrl.studies.simulation import run as run_module
 from privrl.studies.simulation import seed_programs
+from privrl.studies.simulation import simulating as run_module
 
 ENV = tiny_world(horizon=1)
 PRIVATE = privrl.Central(epsilon=10.0, delta=1e-5)

@@ -14,7 +14,7 @@ from test_cli import call
 
 import privrl
 from privrl.data.schema.table_description import TableDescription
-from privrl.privacy.accounting.budget import BudgetError, PrivacyWarning
+from privrl.privacy.accounting.privacy_budget import BudgetError, PrivacyWarning
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.recipes.pairing import BudgetArguments, resolve_pair
 
@@ -166,7 +166,7 @@ def same(one: privrl.Result, other: privrl.Result) -> None:
 class TestFit:
     budget = (("epsilon", 1.0), ("delta", 1e-6))
 
-    @pytest.mark.filterwarnings("ignore::privrl.privacy.accounting.budget.PrivacyWarning")
+    @pytest.mark.filterwarnings("ignore::privrl.privacy.accounting.privacy_budget.PrivacyWarning")
     def test_a_table_by_schema_by_mapping_and_on_the_command_line(self, folder: Path, tmp_path: Path) -> None:
         table, schema = folder / "people.parquet", folder / "people.toml"
         by_file = privrl.fit(table, "dp-apvi", schema=schema, **dict(self.budget), key=3)
@@ -265,7 +265,7 @@ class TestFit:
 
 
 class TestEvaluateAndChoose:
-    @pytest.mark.filterwarnings("ignore::privrl.privacy.accounting.budget.PrivacyWarning")
+    @pytest.mark.filterwarnings("ignore::privrl.privacy.accounting.privacy_budget.PrivacyWarning")
     def test_a_table_and_a_folder_on_the_command_line(self, folder: Path, tmp_path: Path) -> None:
         table, budget = folder / "people.parquet", {"epsilon": 1.0, "delta": 1e-6}
         privrl.fit(table, "dp-apvi", schema=SCHEMA, **budget, key=3).save(tmp_path / "policy")

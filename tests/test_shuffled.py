@@ -10,9 +10,9 @@ from contract import check_certificate, tiny_world
 
 import privrl
 from privrl.contracts.release import Declared
-from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.accounting.shuffling import local_epsilon_for, shuffled_delta
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.privacy.trust.shuffled import Shuffled

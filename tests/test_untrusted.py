@@ -23,7 +23,7 @@ from privrl.evaluation.estimates import Evaluation
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
 from privrl.reports.result_page import render_result
 from privrl.studies.results.binding import SavedFiles, hash_files
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 from privrl.studies.results.result import Result
 from privrl.studies.results.saved_policies import read_policy
 

@@ -162,7 +162,7 @@ LAST = {
     "HTTP": "mdp/simulation.py",  # the table from which the service draws actions
     "Agent": "studies/results/binding.py",
     "Client and server": "studies/local/server.py",
-    "Simulation": "studies/simulation/run.py",
+    "Simulation": "studies/simulation/simulating.py",
 }
 """A file near the end of each walk: a walk without it has lost the row."""
 

@@ -53,18 +53,18 @@ if TYPE_CHECKING:
     from privrl.recipes.citations import citation
     from privrl.studies.live.agent import Agent, Controller
     from privrl.studies.live.arrivals import Ticket
-    from privrl.studies.live.pilot import Pilot
+    from privrl.studies.live.live_pilot import Pilot
     from privrl.studies.local.client import Client
     from privrl.studies.local.server import Server
     from privrl.studies.local.wire import Broadcast, Message, MessageError
     from privrl.studies.offline.choose import choose
-    from privrl.studies.offline.evaluate import evaluate
-    from privrl.studies.offline.fit import fit
+    from privrl.studies.offline.evaluating import evaluate
+    from privrl.studies.offline.fitting import fit
     from privrl.studies.open_ended import OpenEnded
-    from privrl.studies.results.certify import certify
+    from privrl.studies.results.certification import certify
     from privrl.studies.results.result import Result
     from privrl.studies.results.run_result import Run
-    from privrl.studies.simulation.run import run, sweep
+    from privrl.studies.simulation.simulating import run, sweep
 
 __version__ = "0.1.0"
 

@@ -24,8 +24,8 @@ from privrl.envs.lq_worlds import LQEnv
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.trust.privatizers import Central, Local, NonPrivate, PairingError
 from privrl.recipes.recipe import Recipe
-from privrl.studies.offline.fit import fit
-from privrl.studies.simulation.run import run
+from privrl.studies.offline.fitting import fit
+from privrl.studies.simulation.simulating import run
 
 _PEOPLE = 60
 

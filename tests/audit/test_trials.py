@@ -9,7 +9,7 @@ import pytest
 
 from privrl.audit.attacks.trial_attack import PAIRS, attack_trial
 from privrl.audit.known_bad.case import audit_epsilon_by_distance
-from privrl.audit.known_bad.trials import _PILOT
+from privrl.audit.known_bad.trial_attacks import _PILOT
 from privrl.audit.sensitivity import sensitivities
 from privrl.contracts import Plan
 from privrl.learners.trials.protocol import Outcome, Partition

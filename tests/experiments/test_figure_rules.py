@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, all_of, compare_means, only_if, untestable
-from privrl.figures.rules import (
+from privrl.figures.figure_rules import (
     beats,
     close,
     ends_below,

@@ -24,8 +24,8 @@ from privrl.figures.all_figures import figures, get
 from privrl.figures.cell import Cell, Measured, by_recipe
 from privrl.figures.claims import Claim, format_estimate, untestable
 from privrl.figures.figure import SEED, Figure, plan_cells, reproduce
+from privrl.figures.figure_rules import smaller
 from privrl.figures.panels import Panel, Series, draw_panels
-from privrl.figures.rules import smaller
 from privrl.figures.verdict import Earlier, compose_verdict
 from privrl.plots.lines import _GAP, Line, LinesPanel, _move_inside, draw_lines
 from privrl.plots.style import spread_labels

@@ -20,7 +20,7 @@ from privrl.mdp.lq import LQTrajectory
 from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.privacy.noise.distributions import SymmetricNoise
 from privrl.statistics.lq_moments import joint_weight
-from privrl.studies.simulation.run import sweep
+from privrl.studies.simulation.simulating import sweep
 from privrl.studies.study import Study
 
 ENV = LQ2D()

@@ -18,8 +18,8 @@ from privrl.contracts.release import Release
 from privrl.learners.linear.ucrl_vtr import UCRLVTR
 from privrl.learners.published_noise import ucrl_vtr_noise
 from privrl.mdp.types import TabularPolicy
-from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu
+from privrl.privacy.accounting.privacy_budget import Budget
 from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
 from privrl.privacy.trust.privatizers import PairingError

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import gdp_mu
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.shared_budget import MU, SharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 

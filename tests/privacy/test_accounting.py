@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
 from privrl.contracts.statistic import Adjacency
-from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.composition import calibrate, epsilon_of, mu_of, rho_of
 from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu, log_gdp_delta, zcdp_epsilon
 from privrl.privacy.accounting.losses import loss_distribution
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 
 # ------------------------------------------------------------------------------------------------ Gaussian, exactly
 

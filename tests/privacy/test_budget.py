@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from privrl.privacy.accounting.budget import Budget, BudgetError
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 
 
 def test_the_three_kinds() -> None:

@@ -13,8 +13,8 @@ from privrl.audit.attacks.local_attacks import _vector_ratio
 from privrl.audit.bounds import bound_epsilon
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.composition import epsilon_of
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.noise.distributions import LaplaceNoise
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.trust.direction_channels import DirectionChannel, best_report, radius_of

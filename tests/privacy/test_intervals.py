@@ -21,7 +21,7 @@ from privrl.privacy.continual.participation import ONCE, Participation, largest_
 from privrl.privacy.noise.distributions import LaplaceNoise
 from privrl.privacy.trust.exact_channels import ExactChannel
 from privrl.privacy.trust.privatizers import Central
-from privrl.studies.results.certify import certify
+from privrl.studies.results.certification import certify
 
 OFTEN = [Participation(m, d) for m in (1, 2, 3) for d in (0, 1, 3)]
 KINDS = {

@@ -8,9 +8,9 @@ import pytest
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.gdp import gdp_mu, zcdp_epsilon
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.continual.toeplitz import SquareRoot
 from privrl.privacy.trust.privatizers import Central, Local, NonPrivate, PairingError
 from privrl.privacy.trust.published import Published

@@ -24,10 +24,10 @@ from scipy.stats import norm
 
 import privrl
 from privrl.data.episodes import Episodes
-from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.composition import gdp_cost
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import dominating_mu, gdp_epsilon, gdp_mu, log_gdp_delta
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.shared_budget import DELTA, EPSILON, MU, BudgetTerms, SharedBudget, earlier_studies, reserve
 from privrl.privacy.store.errors import BehindLogError, StoreError, StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore

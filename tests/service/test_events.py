@@ -11,7 +11,7 @@ from service.serving import CENTRAL, serving, study_file
 
 from privrl.service import operator_endpoints
 from privrl.service.application import Call, endpoint
-from privrl.service.events import JsonLines, ServiceEvent
+from privrl.service.event_log import JsonLines, ServiceEvent
 
 SECRET = "anna-the-first"
 

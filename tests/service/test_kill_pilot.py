@@ -28,7 +28,7 @@ from pathlib import Path
 from privrl.cli import main
 from privrl.service import listening, opening
 from privrl.service.served_studies import ServedStudies
-from privrl.studies.live.pilot import Pilot
+from privrl.studies.live.live_pilot import Pilot
 clock = lambda: float(Path("clock").read_text())
 opening.Pilot = lambda protocol, **how: Pilot(protocol, key=5, **how)
 listening.make_studies = lambda files: ServedStudies([listening.make_study(file, clock) for file in files])

@@ -15,7 +15,7 @@ from privrl.service import opening
 from privrl.service.opening import begin_study
 from privrl.service.operator_endpoints import ENDPOINTS as OPERATOR
 from privrl.service.study_file import StudyFile, read_study_file
-from privrl.studies.live.pilot import Pilot
+from privrl.studies.live.live_pilot import Pilot
 from privrl.studies.results.binding import policy_sha256
 from privrl.studies.results.pilot_record import PilotRecord
 

@@ -14,10 +14,10 @@ from privrl.evaluation.decision import Decision
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.studies.learner_settings import trust_classes
-from privrl.studies.offline.evaluate import policy_arrays
+from privrl.studies.offline.evaluating import policy_arrays
 from privrl.studies.results.binding import CERTIFICATE, SavedFiles
+from privrl.studies.results.certification import Verdict, certify_folder
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
-from privrl.studies.results.certify import Verdict, certify_folder
 from privrl.studies.results.result import Result
 
 

@@ -14,7 +14,7 @@ from privrl.cli.output import JsonOption, complain, emit, say
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.reports.folder_page import Content, detect_content, render_folder
 from privrl.studies.results.binding import SavedFiles
-from privrl.studies.results.certify import certify, certify_folder
+from privrl.studies.results.certification import certify, certify_folder
 from privrl.studies.results.pilot_record import PilotRecord
 from privrl.writing import check_outside, whole_file
 

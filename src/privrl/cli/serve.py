@@ -76,7 +76,7 @@ def run(
 ) -> None:
     """Serve studies until the process is told to end."""
     check_installed()
-    from privrl.service.events import log_to_stderr
+    from privrl.service.event_log import log_to_stderr
     from privrl.service.listening import Address, Listeners
     from privrl.service.listening import serve as serve_studies
     from privrl.service.study_file import read_study_file

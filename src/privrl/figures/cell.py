@@ -22,10 +22,10 @@ from privrl.envs.base import Env
 from privrl.envs.lq_worlds import LQEnv
 from privrl.envs.worlds_by_name import make
 from privrl.recipes.all_recipes import get
-from privrl.studies.offline.fit import fit
+from privrl.studies.offline.fitting import fit
 from privrl.studies.open_ended import OpenEnded
-from privrl.studies.simulation.run import run
 from privrl.studies.simulation.sampled_tables import sampled
+from privrl.studies.simulation.simulating import run
 
 Measure = Literal["regret", "suboptimality"]
 _POINTS = 50

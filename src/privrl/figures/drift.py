@@ -3,8 +3,8 @@
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim
 from privrl.figures.figure import Figure
+from privrl.figures.figure_rules import ends_below, smaller, stays_above
 from privrl.figures.panels import Panel, Series
-from privrl.figures.rules import ends_below, smaller, stays_above
 from privrl.figures.verdict import OURS, Earlier
 
 _PEOPLE, _PERIOD, _EPOCH, _FORGET = 400_000, 200_000, 5_000, 0.5

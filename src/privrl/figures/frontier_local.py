@@ -2,9 +2,9 @@
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
+from privrl.figures.figure_rules import ends_below, falling, learns, stays_above
 from privrl.figures.frontier import make_frontier
 from privrl.figures.panels import Series
-from privrl.figures.rules import ends_below, falling, learns, stays_above
 from privrl.figures.verdict import Earlier
 from privrl.recipes.all_recipes import get
 

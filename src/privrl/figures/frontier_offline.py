@@ -2,9 +2,9 @@
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
+from privrl.figures.figure_rules import beats, falling, smaller, trails
 from privrl.figures.frontier import make_frontier
 from privrl.figures.panels import Series
-from privrl.figures.rules import beats, falling, smaller, trails
 from privrl.figures.verdict import Earlier
 
 _EPSILONS = (0.3, 1.0, 3.0, 6.573)  # the last is rho = 1

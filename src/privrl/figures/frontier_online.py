@@ -2,9 +2,9 @@
 
 from privrl.figures.cell import Cell
 from privrl.figures.claims import all_of
+from privrl.figures.figure_rules import beats, ends_below, falling, stays_above
 from privrl.figures.frontier import make_frontier
 from privrl.figures.panels import Series
-from privrl.figures.rules import beats, ends_below, falling, stays_above
 from privrl.figures.verdict import Earlier
 
 _EPSILONS = (0.3, 1.0, 3.0, 10.0, 30.0)

@@ -7,8 +7,8 @@ The text gives K = 10,000, H = 2S, delta = .1 and 10 repetitions, but neither th
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of, only_if
 from privrl.figures.figure import Figure
+from privrl.figures.figure_rules import falling, grows_at_most, learns, smaller
 from privrl.figures.panels import Panel, Series
-from privrl.figures.rules import falling, grows_at_most, learns, smaller
 from privrl.figures.verdict import Earlier
 from privrl.recipes.all_recipes import get
 

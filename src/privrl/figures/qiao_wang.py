@@ -8,8 +8,8 @@ instance 0 of the world for (a) and 1 for (b), and continue to K = 20,000 in (a)
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
+from privrl.figures.figure_rules import close, falling, mostly_smaller, smaller, vanishing_cost
 from privrl.figures.panels import Panel, Series
-from privrl.figures.rules import close, falling, mostly_smaller, smaller, vanishing_cost
 from privrl.figures.verdict import Earlier
 
 _PEOPLE = (5, 30, 100, 300, 1_000)

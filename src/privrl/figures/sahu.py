@@ -7,8 +7,8 @@ delta, nor the instance. We take K = 1,000, delta = 1e-5, instance 0, and epsilo
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
+from privrl.figures.figure_rules import close, falling, lower_order, smaller
 from privrl.figures.panels import Panel, Series
-from privrl.figures.rules import close, falling, lower_order, smaller
 from privrl.figures.verdict import Earlier
 
 _EPSILONS = (1.0, 10.0, 100.0, 1_000.0)

@@ -3,8 +3,8 @@
 from privrl.figures.cell import Cell
 from privrl.figures.claims import Claim, all_of
 from privrl.figures.figure import Figure
+from privrl.figures.figure_rules import ends_below, falling, mostly_smaller, smaller, stays_above
 from privrl.figures.panels import Panel, Series
-from privrl.figures.rules import ends_below, falling, mostly_smaller, smaller, stays_above
 from privrl.figures.verdict import OURS
 from privrl.recipes.all_recipes import get
 

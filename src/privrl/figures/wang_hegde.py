@@ -14,8 +14,8 @@ from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.figures.cell import Cell, Measured
 from privrl.figures.claims import Claim, all_of, untestable
 from privrl.figures.figure import Figure
+from privrl.figures.figure_rules import close, ends_below, slower
 from privrl.figures.panels import Panel, Series
-from privrl.figures.rules import close, ends_below, slower
 from privrl.figures.verdict import Earlier
 
 _SIGMAS = (0.0, 0.1, 0.2, 0.4, 0.8)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from privrl.contracts.release import Declared
-from privrl.privacy.accounting.budget import Budget, BudgetError
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 from privrl.privacy.continual.mechanisms import BinaryTree
 from privrl.statistics.lq_moments import LQCross, LQGram
 from privrl.statistics.mixtures import MixtureMoments

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from privrl.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from privrl.privacy.accounting.budget import Budget, BudgetError
     from privrl.privacy.accounting.certificate import read_certificate
     from privrl.privacy.accounting.composition import epsilon_of
     from privrl.privacy.accounting.gdp import gdp_epsilon, gdp_mu, zcdp_epsilon, zcdp_rho
     from privrl.privacy.accounting.ledger import OverspentError
+    from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
     from privrl.privacy.accounting.signature import SignatureError
     from privrl.privacy.canonical_ids import canonical_id
     from privrl.privacy.continual.mechanisms import geometric_schedule

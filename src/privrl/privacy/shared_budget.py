@@ -35,11 +35,11 @@ from jaxtyping import Int64
 from privrl.contracts.printing import printable
 from privrl.contracts.statistic import Adjacency
 from privrl.contracts.untrusted import Json
-from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import epsilon_of, gdp_cost
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import dominating_mu, gdp_epsilon, gdp_mu
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 from privrl.privacy.store.errors import StoreBudgetError, StoreError
 from privrl.privacy.store.release_store import ReleaseStore, place_of, store_exists
 

@@ -12,7 +12,7 @@ from privrl.contracts.learner import AbstractLearner
 from privrl.contracts.statistic import Adjacency
 from privrl.envs.worlds_by_name import AnyEnv, make
 from privrl.mdp.lq import LQTask
-from privrl.privacy.accounting.budget import BudgetError
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central
 from privrl.recipes.all_recipes import find
 from privrl.recipes.recipe import Family, MeasuredProblem, Problem, Recipe

@@ -22,8 +22,8 @@ from privrl.envs.recorded_world import AbstractRecorded, OfflineEnv
 from privrl.envs.worlds_by_name import AnyEnv
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
 from privrl.mdp.measurements import Measurement
-from privrl.privacy.accounting.budget import Budget
 from privrl.privacy.accounting.gdp import zcdp_rho
+from privrl.privacy.accounting.privacy_budget import Budget
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate
 from privrl.privacy.trust.published import Published, PublishedNoise
 from privrl.privacy.trust.shuffled import Shuffled

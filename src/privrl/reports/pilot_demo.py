@@ -20,8 +20,8 @@ from privrl.learners.trials.protocol import Protocol
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.recipes.all_recipes import get
-from privrl.studies.live.pilot import Pilot, read_outcomes
-from privrl.studies.offline.fit import fit
+from privrl.studies.live.live_pilot import Pilot, read_outcomes
+from privrl.studies.offline.fitting import fit
 from privrl.studies.results.arm_policies import read_arm_policies
 from privrl.studies.results.pilot_record import PilotRecord
 from privrl.studies.simulation.sampled_tables import sampled

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from privrl.learners.trials.looks import Comparison, Look
 from privrl.learners.trials.protocol import Protocol
-from privrl.plots.trials import LookPoint, draw_boundaries, draw_gains
+from privrl.plots.trial_plots import LookPoint, draw_boundaries, draw_gains
 from privrl.reports.certificate_section import CertificateParts
 from privrl.reports.display_names import to_noun
 from privrl.reports.rendering import HtmlTable, embed_plot, render, render_page

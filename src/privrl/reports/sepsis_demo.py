@@ -19,7 +19,7 @@ from privrl.envs.worlds_by_name import make
 from privrl.recipes.all_recipes import get
 from privrl.reports.demo_page import render_demo
 from privrl.reports.demo_study import DemoStudy
-from privrl.studies.offline.fit import fit
+from privrl.studies.offline.fitting import fit
 from privrl.studies.results.result import Result
 from privrl.studies.simulation.sampled_tables import baseline_values, sampled
 from privrl.writing import whole_folder

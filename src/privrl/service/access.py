@@ -23,7 +23,7 @@ from typing import Literal, get_args
 import msgspec
 
 from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of, store_exists
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 from privrl.service.refusals import RefusedError, refuse_not_open
 
 Role = Literal["app", "device", "operator"]

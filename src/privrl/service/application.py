@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from privrl.service.access import Role
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 from privrl.service.refusals import RefusedError, describe_decoding
 from privrl.service.served_studies import AbstractServedStudy, ServedStudies
 

@@ -13,7 +13,7 @@ are public.
 import logging
 
 from privrl.service.bodies import write_time
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 
 _TOLERATED_SECONDS = 60.0  # clocks of several machines differ by a little
 

@@ -27,9 +27,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from privrl.service import operator_endpoints, public_endpoints
 from privrl.service.application import Endpoint, make_application
 from privrl.service.central import CentralStudy
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 from privrl.service.local import LocalStudy
-from privrl.service.pilot import PilotStudy
+from privrl.service.pilot_study import PilotStudy
 from privrl.service.probes import probe
 from privrl.service.served_studies import AbstractServedStudy, ServedStudies
 from privrl.service.study_file import StudyFile

@@ -20,7 +20,7 @@ import msgspec
 from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.service.bodies import ActionsAnswer, SignedTicketAnswer, write_time
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 from privrl.service.opening import start_learning
 from privrl.service.refusals import RefusedError
 from privrl.service.served_studies import AbstractServedStudy

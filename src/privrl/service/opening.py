@@ -11,7 +11,7 @@ from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
 from privrl.studies.live.agent import Agent
-from privrl.studies.live.pilot import Pilot
+from privrl.studies.live.live_pilot import Pilot
 from privrl.studies.local.document import identity_of
 from privrl.studies.local.local_plans import local_study
 from privrl.studies.local.server import Server

@@ -19,7 +19,7 @@ from privrl.privacy.store.errors import StoreError
 from privrl.service.access import Role
 from privrl.service.application import Call, endpoint
 from privrl.service.bodies import PurgeBody
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 from privrl.service.metrics import CONTENT_TYPE, write_metrics
 from privrl.service.operator_page import operator_page, page_policy
 from privrl.service.public_endpoints import show_health, show_readiness, show_study_readiness

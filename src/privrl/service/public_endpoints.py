@@ -36,7 +36,7 @@ from privrl.service.bodies import (
 from privrl.service.central import CentralStudy
 from privrl.service.local import LocalStudy
 from privrl.service.openapi import openapi_document
-from privrl.service.pilot import PilotStudy
+from privrl.service.pilot_study import PilotStudy
 from privrl.service.refusals import RefusedError
 from privrl.service.served_studies import AbstractServedStudy
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from privrl.service.bodies import PilotAnswer, write_time
 from privrl.service.counters import Counters, Measurements
-from privrl.service.pilot import PilotStudy
+from privrl.service.pilot_study import PilotStudy
 from privrl.service.served_studies import AbstractServedStudy, PublicView, ServedStudies
 from privrl.studies.live.arrivals import QUEUE
 from privrl.studies.open_ended import OpenEnded

@@ -21,7 +21,7 @@ from privrl.privacy.store.errors import StoreError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.service.bodies import TicketAnswer, write_time
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 from privrl.service.refusals import RefusedError
 from privrl.service.served_studies import AbstractServedStudy
 from privrl.service.study_file import StudyFile

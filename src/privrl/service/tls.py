@@ -12,7 +12,7 @@ from pathlib import Path
 from cryptography import x509
 
 from privrl.service.bodies import write_time
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 
 WARNING_SECONDS = 30 * 86_400
 """How long before a certificate expires the service begins to warn."""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from privrl.privacy.store.errors import StoreError
-from privrl.service.events import log_event
+from privrl.service.event_log import log_event
 from privrl.service.refusals import RefusedError, refuse_not_open
 
 MAX_BATCH = 256  # people per commit

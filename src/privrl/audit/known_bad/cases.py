@@ -14,16 +14,16 @@ from privrl.audit.known_bad import (
     printed_lq,
     protocols,
     pure_streams,
-    returns,
+    return_attacks,
     rounding,
     stores,
-    trials,
+    trial_attacks,
 )
 from privrl.audit.known_bad.case import Case
 
 _MODULES = (
-    *(noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores, returns),
-    *(pure_streams, trials),
+    *(noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores, return_attacks),
+    *(pure_streams, trial_attacks),
 )
 CASES: tuple[Case, ...] = tuple(case for module in _MODULES for case in module.CASES)
 

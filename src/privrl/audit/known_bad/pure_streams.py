@@ -5,7 +5,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.audit.known_bad.case import EPSILON, Audited, audit_by_counting, case, score_both_worlds
-from privrl.audit.known_bad.returns import attack_visits
+from privrl.audit.known_bad.return_attacks import attack_visits
 from privrl.privacy.continual.mechanisms import BinaryTree
 from privrl.privacy.noise.sources import standard_laplace
 from privrl.privacy.trust.privatizers import Central

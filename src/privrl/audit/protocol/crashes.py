@@ -35,7 +35,7 @@ from privrl.privacy.trust.curator import Curator
 from privrl.privacy.trust.people import AbstractPeople
 from privrl.studies.learner_settings import settings_of
 from privrl.studies.live.agent import Agent, Controller
-from privrl.studies.offline.fit import fit
+from privrl.studies.offline.fitting import fit
 
 CRASHES = "crashes"
 Data = AbstractDataset | RewardFunction

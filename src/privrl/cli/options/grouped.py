@@ -13,7 +13,7 @@ from typer.models import OptionInfo
 
 from privrl.cli.output import complain
 from privrl.data.schema.table_schema import TableError
-from privrl.privacy.accounting.budget import PrivacyWarning
+from privrl.privacy.accounting.privacy_budget import PrivacyWarning
 
 _ALIASES = {"key": "seed", "return_range": "return_bound"}  # arguments of the library, and the options for them
 

@@ -19,10 +19,10 @@ from fractions import Fraction
 from typing import TypeVar
 
 from privrl.contracts.statistic import Adjacency
-from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.events import Event, Request
 from privrl.privacy.accounting.gdp import check, dominating_mu, gdp_epsilon, gdp_mu, zcdp_root
 from privrl.privacy.accounting.losses import gaussian_norm, loss_distribution
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 from privrl.privacy.accounting.shuffling import shuffled_epsilon
 
 

@@ -12,9 +12,9 @@ from typing import TypedDict
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import Adjacency
-from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.composition import check_alone
 from privrl.privacy.accounting.events import Event
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.continual.participation import ONCE, Participation
 
 _GAUSSIAN = "Gaussian noise, mu^2"

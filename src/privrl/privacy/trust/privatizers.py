@@ -14,11 +14,11 @@ import jax.numpy as jnp
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, AbstractStatistic, Adjacency
-from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.composition import calibrate
 from privrl.privacy.accounting.events import Event, Mechanism, Request
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 from privrl.privacy.continual.epochs import Epochs
 from privrl.privacy.continual.intervals import best_intervals
 from privrl.privacy.continual.mechanisms import AbstractContinual, BinaryTree, Fresh, Honaker

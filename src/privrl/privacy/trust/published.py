@@ -6,10 +6,10 @@ from typing import Literal
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import Adjacency
-from privrl.privacy.accounting.budget import Budget, BudgetError
 from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.gdp import zcdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import AbstractChannel, NoiseKind
 from privrl.privacy.trust.privatizers import (

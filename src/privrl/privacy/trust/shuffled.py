@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractCategorical, Adjacency
-from privrl.privacy.accounting.budget import BudgetError
 from privrl.privacy.accounting.certificate import Notion
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.ledger import Ledger
+from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.accounting.shuffling import local_epsilon_for
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.trust.channels import NoiseKind

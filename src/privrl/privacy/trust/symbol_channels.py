@@ -15,9 +15,9 @@ from privrl.privacy.noise.discrete import select
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import Randomness, uniform
 from privrl.privacy.noise.subset import SubsetSelection
-from privrl.privacy.trust.batches import batches
 from privrl.privacy.trust.channels import Number
 from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
+from privrl.privacy.trust.padded_batches import batches
 
 
 class SymbolChannel(AbstractLocalChannel):

@@ -29,9 +29,9 @@ from privrl.privacy.noise.bounding import LatticeBounds, round_each
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.store.errors import BurntError
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.privacy.trust.batches import batches
 from privrl.privacy.trust.channels import AbstractCuratorChannel
 from privrl.privacy.trust.exact_channels import ExactChannel, Noisy
+from privrl.privacy.trust.padded_batches import batches
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.studies.live.arrivals import AbstractArrivals
 from privrl.studies.loop import State, planned, publish, strongly_typed

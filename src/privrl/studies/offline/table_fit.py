@@ -17,7 +17,7 @@ from privrl.data.schema.table_description import TableDescription
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.shards import ShardedEpisodes
 from privrl.executors.executor import AbstractExecutor
-from privrl.privacy.accounting.budget import PrivacyWarning
+from privrl.privacy.accounting.privacy_budget import PrivacyWarning
 from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe

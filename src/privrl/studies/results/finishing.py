@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from privrl.privacy.accounting.budget import PrivacyWarning
 from privrl.privacy.accounting.certificate import Certificate, check_stated
+from privrl.privacy.accounting.privacy_budget import PrivacyWarning
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.studies.results.result import Result
 

@@ -26,7 +26,7 @@ from privrl.service.study_file import StudyFile
 from privrl.service.ticketed import AbstractTicketedStudy
 from privrl.statistics.arm_sums import Outcomes
 from privrl.studies.live.arrivals import Ticket
-from privrl.studies.live.pilot import Pilot, read_outcomes
+from privrl.studies.live.live_pilot import Pilot, read_outcomes
 from privrl.studies.live.randomisation import PRACTICE
 from privrl.studies.results.arm_policies import read_arm_policies
 from privrl.studies.results.pilot_record import FILES
