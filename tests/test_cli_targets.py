@@ -49,6 +49,7 @@ COMMANDS = {
     "audit": (("audit", "dp-apvi", "--out", "audit"), "audit/audit.svg"),
     "report": (("report", "audit", "--out", "old.html"), "old.html"),
     "demo": (("demo", "--out", "demo"), "demo/values.json"),
+    "pilot init": (("pilot", "init", "policy", "--people", "9", *BUDGET, "--out", "pilot.toml"), "pilot.toml"),
 }
 NO_OVERWRITE = {"reproduce"}  # it completes a folder of the same figure, and refuses every other one
 
@@ -103,7 +104,7 @@ def test_commands_write_through_one_module() -> None:
         for path in sorted(CLI.rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in writers
-        if not re.match(r"(scratch|file)\b|\(scratch / ", ast.unparse(node.func))
+        if not re.match(r"(scratch|file)\b|\(scratch / |.*\.keys\.open$", ast.unparse(node.func))
     ]
     assert found == []
 

@@ -1,6 +1,5 @@
 """The search for two people who move a release too far: against brute force, and against planted mistakes."""
 
-import dataclasses
 import math
 
 import equinox as eqx
@@ -114,7 +113,7 @@ def test_every_record_of_a_tiny_world_is_in_the_pool():
 
 
 def _leaves(records: Trajectory):
-    return [np.nan_to_num(np.asarray(x, float), nan=-7.0) for x in dataclasses.astuple(records)]
+    return [np.nan_to_num(np.asarray(x, float), nan=-7.0) for x in jax.tree.leaves(records)]
 
 
 def test_a_ratio_that_is_not_a_number_is_broken():

@@ -263,7 +263,7 @@ class RawTable:
         if short is not None:
             raise TableError(
                 f"A row has too many or too few cells at {self.place(int(short[1]) - 2)}. Every line must have as many "
-                "cells as the first line."
+                "cells as the first line, and a quotation mark that opens a cell must be closed on its line."
             )
         if where is None:
             raise TableError(
