@@ -11,7 +11,7 @@ import pytest
 from chromium import MISSING, Browser, PageError, Reply, Request, Tab, program
 
 from privrl.service.application import make_application
-from privrl.service.demo_study import begin_demo, demo_endpoints
+from privrl.service.demo_endpoints import begin_demo, demo_endpoints
 from privrl.service.public_endpoints import ENDPOINTS
 from privrl.studies.local.document import identity_of
 from privrl.studies.local.wire import Message

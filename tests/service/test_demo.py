@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from privrl.service.application import make_application
-from privrl.service.demo_study import begin_demo, demo_endpoints
+from privrl.service.demo_endpoints import begin_demo, demo_endpoints
 from privrl.service.public_endpoints import ENDPOINTS
 
 from .serving import serving

@@ -18,7 +18,7 @@ def serve_demo(
 ) -> None:
     """Serve a small river to swim in under local privacy, from a temporary folder, on this machine only."""
     check_installed()
-    from privrl.service.demo_study import begin_demo, demo_endpoints
+    from privrl.service.demo_endpoints import begin_demo, demo_endpoints
     from privrl.service.listening import Address, Listeners
     from privrl.service.listening import serve as serve_studies
 
