@@ -9,29 +9,23 @@ lower order:
 where R is the range of V and c the noise of a transition count.
 """
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import OnlineAsk, Plan, Releases
-from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel, pooled_or_per_stage, spread
-from privrl.mdp.types import TabularPolicy
-from privrl.statistics.counts import Counting
+from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel, spread
 
 
 class BernsteinUCBVI(AbstractOptimist):
     """UCBVI with Bernstein widths on consistent counts; the arguments are those of `AbstractOptimist`."""
 
-    @property
-    def counting(self) -> Counting:
-        return pooled_or_per_stage(self.stationary)
-
-    @property
-    def releases_visits(self) -> bool:
-        return True
+    releases_visits: ClassVar[bool] = True
 
     def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask, num_seen
-        return memory, Plan(TabularPolicy.greedy(self.optimistic_values(self.model(released), _width)))
+        return memory, self.greedy_plan(released, _width)
 
 
 def _width(model: CountedModel, V: Float[Array, " S"], variance: Float[Array, "S A"]) -> Float[Array, "S A"]:

@@ -12,25 +12,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import OnlineAsk, Plan, Releases
-from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel, pooled_or_per_stage, spread
-from privrl.mdp.types import TabularPolicy
-from privrl.statistics.counts import Counting
+from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel, spread
 
 
 class HoeffdingUCBVI(AbstractOptimist):
     """UCBVI with Hoeffding widths; the arguments are those of `AbstractOptimist`."""
 
-    @property
-    def counting(self) -> Counting:
-        return pooled_or_per_stage(self.stationary)
-
-    @property
-    def releases_visits(self) -> bool:
-        return False
-
     def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask, num_seen
-        return memory, Plan(TabularPolicy.greedy(self.optimistic_values(self.model(released), hoeffding_width)))
+        return memory, self.greedy_plan(released, hoeffding_width)
 
 
 def hoeffding_width(model: CountedModel, V: Float[Array, " S"], variance: Float[Array, "S A"]) -> Float[Array, "S A"]:

@@ -9,29 +9,24 @@ where R is the range of V and c the noise of a sum of reports. If the world is s
 visit of each (s, a), which keeps the norm of a report small.
 """
 
+from typing import ClassVar
+
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import OnlineAsk, Plan, Releases
 from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel, spread
-from privrl.mdp.types import TabularPolicy
 from privrl.statistics.counts import Counting
 
 
 class OBI(AbstractOptimist):
     """Optimistic backward induction on vectors of counts; the arguments are those of `AbstractOptimist`."""
 
-    @property
-    def counting(self) -> Counting:
-        return "first-visit" if self.stationary else "per-stage"
-
-    @property
-    def releases_visits(self) -> bool:
-        return False
+    stationary_counting: ClassVar[Counting] = "first-visit"
 
     def plan(self, memory: None, released: Releases, ask: OnlineAsk, num_seen: Int[Array, ""]) -> tuple[None, Plan]:
         del ask, num_seen
-        return memory, Plan(TabularPolicy.greedy(self.optimistic_values(self.model(released), _width)))
+        return memory, self.greedy_plan(released, _width)
 
 
 def _width(model: CountedModel, V: Float[Array, " S"], variance: Float[Array, "S A"]) -> Float[Array, "S A"]:

@@ -11,7 +11,6 @@ With some ten thousand people these widths exceed the values, so the learners he
 noise, constants near 1, and `bonus` to scale them.
 """
 
-import abc
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -21,10 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from privrl.contracts.learner import AbstractOnlineLearner, Releases
+from privrl.contracts.learner import AbstractOnlineLearner, Plan, Releases
 from privrl.contracts.release import Declared, Release
 from privrl.learners.tabular.consistency import consistent_counts, lowered_to
-from privrl.mdp.types import number
+from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.continual.mechanisms import geometric_schedule
 from privrl.privacy.noise.subset import variance_of_sums
 from privrl.statistics.counts import Counting, TransitionCounts, VisitCounts
@@ -98,16 +97,13 @@ class AbstractOptimist(AbstractOnlineLearner):
     growth: float = eqx.field(static=True, default=1.05)
     first_block: int = eqx.field(static=True, default=20)
     reads_newest_sums: ClassVar[bool] = True
+    releases_visits: ClassVar[bool] = False  # besides transitions
+    stationary_counting: ClassVar[Counting] = "pooled"
 
     @property
-    @abc.abstractmethod
     def counting(self) -> Counting:
-        """How visits are counted."""
-
-    @property
-    @abc.abstractmethod
-    def releases_visits(self) -> bool:
-        """Whether visits are released besides transitions."""
+        """How visits are counted: per stage, unless the kernel is the same at every step."""
+        return self.stationary_counting if self.stationary else "per-stage"
 
     def bounds(self) -> dict[str, Any]:
         return {"horizon": self.horizon, "counting": self.counting, "rewards": "known"}
@@ -146,10 +142,9 @@ class AbstractOptimist(AbstractOnlineLearner):
 
         return jax.lax.scan(step, jnp.zeros(S), jnp.arange(self.horizon), reverse=True)[1]
 
-
-def pooled_or_per_stage(stationary: bool) -> Counting:
-    """Counts of all steps together, if the kernel is the same at every step."""
-    return "pooled" if stationary else "per-stage"
+    def greedy_plan(self, released: Releases, width: Width) -> Plan:
+        """The greedy policy of the optimistic values."""
+        return Plan(TabularPolicy.greedy(self.optimistic_values(self.model(released), width)))
 
 
 def spread(V: Float[Array, " S"]) -> Float[Array, ""]:

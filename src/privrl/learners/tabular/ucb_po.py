@@ -17,9 +17,8 @@ from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import OnlineAsk, Plan, Releases
 from privrl.learners.tabular.hoeffding_ucbvi import hoeffding_width
-from privrl.learners.tabular.optimistic_counts import AbstractOptimist, pooled_or_per_stage
+from privrl.learners.tabular.optimistic_counts import AbstractOptimist
 from privrl.mdp.types import TabularPolicy
-from privrl.statistics.counts import Counting
 
 
 class _Memory(eqx.Module):
@@ -29,14 +28,6 @@ class _Memory(eqx.Module):
 
 class UCBPO(AbstractOptimist):
     """Optimistic policy optimisation; the arguments are those of `AbstractOptimist`."""
-
-    @property
-    def counting(self) -> Counting:
-        return pooled_or_per_stage(self.stationary)
-
-    @property
-    def releases_visits(self) -> bool:
-        return False
 
     def init(self) -> _Memory:
         return _Memory(jnp.zeros((self.horizon, *self.rewards.shape[1:])), jnp.zeros((), int))
