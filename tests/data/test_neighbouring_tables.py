@@ -339,8 +339,6 @@ def test_an_open_quotation_mark_does_not_hide_the_rows_of_others(
     lines += [[*own[:2], "1", *own[3:at], cells[1], *own[at + 1 :]], *OTHERS[2:]]
     refusal = r"`raw.csv` holds a line break|too many or too few cells at line \d+ of `raw.csv`"
     with pytest.raises(TableError, match=refusal):
-        TableError, match=r"`raw.csv` holds a line break|too many or too few cells at line \d+ of `raw.csv`"
-    ):
         prepared(tmp_path / "raw.csv", lines, WIDE, HEAD)
     assert not (tmp_path / "raw.parquet").exists()
 
