@@ -39,11 +39,12 @@ def check_learner(
 ) -> None:
     """Checks a learner, or that of a recipe, in a small world; takes seconds to a minute.
 
-    >>> privrl.testing.check_learner(privrl.UCBVI(3, 2, 3))
+    >>> world = privrl.envs.make("riverswim", states=3, horizon=3)
+    >>> privrl.testing.check_learner(privrl.UCBVI(world.rewards, 3))
 
     Arguments:
-        learner: an offline or online learner; one for finite worlds must have fields `num_states`, `num_actions` and
-            `horizon`, or come with its world.
+        learner: an offline or online learner. Without `world`, an online learner must have a field `horizon`, and either
+            `num_states` and `num_actions` or `rewards` of shape `[G, S, A]`.
         world: where it learns. By default a random world of the learner's sizes, or one that the recipe accepts.
         epsilon, delta: the budget.
 
@@ -140,14 +141,20 @@ def check_sensitivities(asked: list[Query], records: AnyRecords) -> None:
 
 
 def _world_of(learner: AbstractLearner) -> Env:
-    sizes = [getattr(learner, name, None) for name in ("horizon", "num_states", "num_actions")]
-    known = [size for size in sizes if isinstance(size, int)]
-    if len(known) < len(sizes):
+    """A random world of the learner's sizes."""
+    if isinstance(learner, AbstractOfflineLearner):
+        space: tuple[object, ...] = learner.space
+    elif len(shape := np.shape(getattr(learner, "rewards", None))) == 3:
+        space = shape[1:]
+    else:
+        space = getattr(learner, "num_states", None), getattr(learner, "num_actions", None)
+    sizes = [size for size in (getattr(learner, "horizon", None), *space) if isinstance(size, int)]
+    if len(sizes) < 3:
         raise ValueError(
             f"`{type(learner).__name__}` has no fields `num_states`, `num_actions` and `horizon`, from which a small "
             "world could be made. Give `world`."
         )
-    return tiny_world(*known)
+    return tiny_world(*sizes)
 
 
 def _equal(left: object, right: object) -> bool:

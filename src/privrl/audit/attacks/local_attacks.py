@@ -114,7 +114,7 @@ def _vector_ratio(channel: VectorChannel | DirectionChannel, report: Array, zero
         return likelihood_ratio(
             Release(report, noise_of(channel.statistic, channel.mechanism, channel.scale)), zero, one
         )
-    norm, lie = channel.statistic.l2("add-remove"), jax.nn.sigmoid(-channel.epsilon)
+    norm, lie = channel.norm, jax.nn.sigmoid(-channel.epsilon)
 
     def log_density(x: Array) -> Array:
         share = (1.0 + jnp.linalg.norm(x.ravel()) / norm * jnp.where(jnp.vdot(report, x) >= 0, 1.0, -1.0)) / 2.0

@@ -111,6 +111,11 @@ class DirectionChannel(AbstractLocalChannel):
     def calibration(self) -> None:
         return None
 
+    @property
+    def norm(self) -> Float[Array, ""]:
+        """C, the largest norm of a term, from the radius: the statistic cannot compute it inside compiled code."""
+        return self.radius * jnp.tanh(self.epsilon / 2.0) / math.exp(_log_kappa(math.prod(self.statistic.shape)))
+
     def report(self, record: PyTree, query: PyTree, index: Number, key: PRNGKeyArray) -> Array:
         del index
         of_line, of_signs = jax.random.split(key)
@@ -118,7 +123,7 @@ class DirectionChannel(AbstractLocalChannel):
         u = standard_normal(of_line, self.statistic.shape)
         u = u / jnp.sqrt((u**2).sum())
         sign, truth = uniform(of_signs, (2,))
-        share = jnp.sqrt((x**2).sum()) / sensitivity_of(self.statistic, "gaussian", "add-remove")
+        share = jnp.sqrt((x**2).sum()) / self.norm
         side = jnp.where(jnp.vdot(u, x) >= 0, 1.0, -1.0) * jnp.where(2.0 * sign < 1.0 + share, 1.0, -1.0)
         lies = jnp.floor(truth * 2.0**52) * 2.0**-52 < jax.nn.sigmoid(-self.epsilon)
         return self.radius * jnp.where(lies, -side, side) * u
