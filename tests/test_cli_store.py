@@ -5,11 +5,13 @@ import io
 import json
 import shutil
 import sqlite3
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from postgres import Cluster, programs
 
 from privrl.cli import main
 from privrl.privacy.store.release_store import ReleaseStore
@@ -184,3 +186,70 @@ def test_a_log_is_begun_once_and_refuses_an_older_copy(path: Path, tmp_path: Pat
     assert call("show", path, "--store-log", log)[0] == 0
     code, _, err = call("show", copy, "--store-log", log)
     assert code == 2 and "older copy" in err
+
+
+def test_a_store_in_use_is_backed_up_and_the_newest_copy_restored(tmp_path: Path) -> None:
+    path, copy, log = tmp_path / "study.db", tmp_path / "copy.db", tmp_path / "study.audit.log"
+    with ReleaseStore(path, log=log) as store:
+        store.open_study({}, {"rho": 1.0})
+        store.release("January", "rho", 0.5, lambda: np.array([3]))
+        store.contribute("visits", ["Anna"], np.array([[RAW]]))  # in the write-ahead log, not in the file
+        code, out, err = call("backup", path, copy)
+        assert (code, err) == (0, "") and "raw sums" in out
+        assert copy.stat().st_mode & 0o777 == 0o600
+        assert call("backup", path, copy)[0] == 2  # a copy is not overwritten
+    assert call("restore", copy, path, "--store-log", log)[0] == 2  # nor is a store
+    path.unlink()
+    code, out, err = call("restore", copy, path, "--store-log", log)
+    assert (code, err) == (0, "") and "Restored" in out
+    with ReleaseStore(path, log=log) as store:
+        assert store.release("January", "rho", 0.5, fail).tolist() == [3]
+        assert store.contribute("visits", ["Anna"], np.array([[RAW]])) == [False]
+        store.release("February", "rho", 0.25, lambda: np.array([4]))
+
+    path.unlink()
+    before = log.read_bytes()
+    code, _, err = call("restore", copy, path, "--store-log", log)
+    assert code == 2 and "older copy was restored" in err
+    assert log.read_bytes() == before and not list(tmp_path.glob("study.db*"))
+    assert call("restore", copy, path, "--store-log", tmp_path / "none")[0] == 2 and not path.exists()
+
+
+def test_a_store_on_a_server_is_backed_up_by_the_servers_tools(postgres: Cluster, tmp_path: Path) -> None:
+    """The commands of the refusal, run: a dump that lacks a release is refused by the log, and the newest is not."""
+    psycopg = pytest.importorskip("psycopg")
+    address, log = postgres.new(), tmp_path / "study.audit.log"
+    schema = address.rsplit("%3D", 1)[1]
+    with ReleaseStore(address, log=log) as store:
+        store.open_study({}, {"rho": 1.0})
+        store.release("January", "rho", 0.5, lambda: np.array([3]))
+    code, _, err = call("backup", address, tmp_path / "copy.db")
+    assert code == 2 and "pg_dump" in err and "pg_restore" in err
+    server = postgres.address("public")
+
+    def dump(name: str) -> Path:
+        path = tmp_path / name
+        tool("pg_dump", "--format=custom", f"--schema={schema}", f"--file={path}", server)
+        return path
+
+    def restore(path: Path) -> tuple[int, str, str]:
+        with psycopg.connect(server, autocommit=True) as database:
+            database.execute(f"DROP SCHEMA {schema} CASCADE")
+        tool("pg_restore", f"--dbname={server}", path)
+        return call("show", address, "--store-log", log)
+
+    old = dump("old")
+    assert restore(old)[0] == 0
+    with ReleaseStore(address, log=log) as store:
+        store.release("February", "rho", 0.25, lambda: np.array([4]))
+    new = dump("new")
+    code, _, err = restore(old)
+    assert code == 2 and "older copy was restored" in err
+    assert restore(new)[0] == 0
+
+
+def tool(name: str, *arguments: str | Path) -> None:
+    """Runs one of the server's programs."""
+    folder = programs()
+    assert folder is not None
+    subprocess.run([folder / name, *arguments], check=True, capture_output=True, timeout=60)

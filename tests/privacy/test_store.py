@@ -715,3 +715,11 @@ def test_keys_are_added_revoked_and_kept(place: Place) -> None:
             ("a", None, False),
             ("b", 2_000_000_000, True),
         ]
+
+
+def test_the_page_about_stability_states_the_formats() -> None:
+    from privrl.privacy.store.sqlite_schema import FORMAT
+    from privrl.studies.local import wire
+
+    page = (Path(__file__).parents[2] / "docs" / "stability.md").read_text()
+    assert f"| format {FORMAT}, in the store |" in page and f"| format {wire.FORMAT}, in every message |" in page

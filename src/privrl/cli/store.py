@@ -1,4 +1,4 @@
-"""`privrl store show`, `purge`, `grant`, `new-log`: what a durable store holds, and who may work on it."""
+"""`privrl store show`, `purge`, `backup`, `restore`, `grant`, `new-log`: a durable store, its copies and its users."""
 
 import contextlib
 import sqlite3
@@ -11,7 +11,7 @@ import typer
 from privrl.cli.commands import App
 from privrl.cli.options.store_options import StoreLogOption
 from privrl.cli.output import JsonOption, emit, say, show_table
-from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of
+from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of, restore_store
 
 store = App(name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True)
 
@@ -94,6 +94,31 @@ def purge(
             typer.confirm(question, abort=True, err=True)
         opened.purge()
     say(f"Purged `{place_of(file)}`: what was declared, spent and released is still there.")
+
+
+@store.command()
+def backup(
+    file: FileArgument, copy: Annotated[Path, typer.Argument(help="The file to write; there must be none yet.")]
+) -> None:
+    """Copy a store, also while a service runs on it. The copy holds raw sums: protect it like the store."""
+    with _opened(file) as opened:
+        opened.backup(copy)
+    say(f"Wrote `{copy}`. It holds raw sums; keep it private, and delete it with the study.")
+
+
+@store.command()
+def restore(
+    copy: Annotated[Path, typer.Argument(help="A copy that `privrl store backup` wrote.")],
+    file: Annotated[Path, typer.Argument(help="The store to restore; there must be no such file.")],
+    store_log: Annotated[Path, typer.Option(help="The audit log of the store, which refuses a copy that is too old.")],
+) -> None:
+    """Put a copy in the place of a lost store, unless the audit log shows that the copy lacks a release."""
+    try:
+        restore_store(copy, file, store_log)
+    except sqlite3.Error as error:
+        raise ValueError(f"`{copy}` cannot be read: {error}.") from error
+    say(f"Restored `{file}`: it has every event of `{store_log}`.")
+    say("Tickets and records since the copy are lost, and keys revoked since are valid again: `privrl serve key list`.")
 
 
 @store.command()

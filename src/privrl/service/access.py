@@ -31,6 +31,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 MAX_AGE_SECONDS = 60.0
 """How long a machine that cannot reach the store uses the keys that it last read."""
 _POLL_SECONDS = 1.0
+_STOP_SECONDS = 5.0  # that the end of a process waits for a database
 _NAME = re.compile(r"[^\x00-\x1f]{1,60}")
 _PREFIX, _BEARER = "prk_", "bearer "
 
@@ -180,14 +181,17 @@ class WatchedKeys:
         self._read_at = -float("inf")
         self._failed = False
         self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name=f"keys of {study}", daemon=True)
 
     def start(self) -> None:
         """Start the thread."""
-        threading.Thread(target=self._watch, name=f"keys of {self._study}", daemon=True).start()
+        self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. It may still wait for a database that does not answer."""
+        """End the thread, which closes its store. If the database does not answer, do not wait for it."""
         self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(_STOP_SECONDS)
 
     @property
     def known(self) -> bool:

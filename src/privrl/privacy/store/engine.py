@@ -65,6 +65,10 @@ class AbstractEngine(abc.ABC):
         """Rewrites the tables from which raw rows were deleted, so that no bytes remain."""
 
     @abc.abstractmethod
+    def backup(self, path: str) -> None:
+        """Writes one state of the store to a new file, while other processes may write to the store."""
+
+    @abc.abstractmethod
     def close(self) -> None:
         """Ends the connection."""
 

@@ -94,6 +94,10 @@ class FileEngine(AbstractEngine):
             )
         self._reached("purge:truncated")
 
+    def backup(self, path: str) -> None:
+        with exclusive_copy(path), contextlib.closing(sqlite3.connect(path)) as copy:
+            self.db.backup(copy)  # one state of the store, also while other processes write
+
     def close(self) -> None:
         self._connection.close()
 
@@ -225,6 +229,27 @@ class FileEngine(AbstractEngine):
             return set() if _lock(descriptor, wait=False) else {os.pread(descriptor, 1 << 16, 0).decode()}
         finally:
             _unlock(descriptor)
+
+
+@contextlib.contextmanager
+def exclusive_copy(path: str) -> Iterator[None]:
+    """Creates a file for its owner only, which the block fills. If the block fails, the file is removed.
+
+    Raises:
+        StoreError: if there is a file already.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        raise StoreError(f"There is a file `{path}` already. Choose another name.") from None
+    try:
+        yield
+        sync_folder(os.path.abspath(path))
+    except BaseException:
+        for end in ("", "-wal", "-shm", ".lock"):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path + end)
+        raise
 
 
 def _lock(descriptor: int, *, wait: bool) -> bool:

@@ -119,6 +119,13 @@ class PostgresEngine(AbstractEngine):
             self.execute(f"VACUUM FULL {table}")
         self._reached("purge:truncated")
 
+    def backup(self, path: str) -> None:
+        raise StoreError(
+            f"`{self.title}` is on a PostgreSQL server, which has its own tools. Back up its database with `pg_dump "
+            "--format=custom --file=FILE DATABASE`, restore it with `pg_restore --dbname=DATABASE FILE`, and then "
+            "check it against the audit logs of all machines: `privrl store show ADDRESS --store-log LOG`."
+        )
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()

@@ -27,6 +27,7 @@ data once a study has ended.
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Mapping
 
 from privrl.contracts.untrusted import Json
@@ -34,8 +35,8 @@ from privrl.privacy.canonical_ids import keyed_hash
 from privrl.privacy.store import view as _store_view
 from privrl.privacy.store.access_keys import AbstractAccessKeys
 from privrl.privacy.store.engine import AbstractEngine, T, check_amount, now
-from privrl.privacy.store.errors import StudyMismatchError
-from privrl.privacy.store.file import FileEngine
+from privrl.privacy.store.errors import StoreError, StudyMismatchError
+from privrl.privacy.store.file import FileEngine, exclusive_copy
 from privrl.privacy.store.log import AuditLog
 from privrl.privacy.store.queues import AbstractQueues
 from privrl.privacy.store.releases import AbstractReleases, AfterCrash
@@ -180,6 +181,17 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases, AbstractAcces
             with self._engine.transaction("purge-end", None):
                 self._engine.execute("UPDATE purges SET ended = ? WHERE ended IS NULL", now())
 
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Writes a copy of the store, raw sums included, to a new file. Other processes may go on writing.
+
+        A copy that is used later has forgotten what was released since; only an audit log refuses it
+        (`restore_store`).
+
+        Raises:
+            StoreError: if there is a file already, or the store is on a PostgreSQL server.
+        """
+        self._engine.backup(os.fspath(path))
+
     def close(self) -> None:
         """Closes the store, which cannot be used afterwards."""
         self._engine.close()
@@ -212,6 +224,26 @@ def store_exists(path: str | os.PathLike[str]) -> bool:
 
         return has_tables(path)
     return os.path.exists(path)
+
+
+def restore_store(copy: str | os.PathLike[str], path: str | os.PathLike[str], log: str | os.PathLike[str]) -> None:
+    """Puts a copy that `ReleaseStore.backup` made in the place of a store that was lost.
+
+    Arguments:
+        path: the file of the store, which must not exist.
+        log: the audit log of the store, which decides whether the copy lacks a release.
+
+    Raises:
+        StoreError: if the copy is no store, or lacks an event of the log. Nothing is left at `path` then.
+    """
+    if not os.path.isfile(copy):
+        raise StoreError(f"There is no file `{copy}`.")
+    if not os.path.isfile(log):
+        raise StoreError(f"There is no audit log `{log}`, so privrl cannot tell whether `{copy}` lacks a release.")
+    path = os.path.realpath(path)
+    with exclusive_copy(path):
+        shutil.copyfile(copy, path)
+        ReleaseStore(path, log=log).close()
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
