@@ -261,6 +261,10 @@ WORLD = ("fit", "env:riverswim", "--recipe", "dp-apvi", "--episodes", "50")
 ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
 
 
+def test_epsilon_alone_is_a_budget_for_running_sums() -> None:
+    assert call(*ONLINE, "--epsilon", "1", "--json").json()["certificate"]["delta"] == 0.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -304,7 +308,7 @@ ONLINE = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "20")
         (("serve", "run", "a.toml", "--listen", "x:1", "--listen=x:2"), "`--listen` was given 2 times"),
         (("schema", "check", "a.toml", "--json", "--json"), "`--json` was given 2 times"),
         ((*ONLINE,), "needs a budget"),
-        ((*ONLINE, "--epsilon", "1"), "Gaussian noise"),
+        (("run", "dp-lsvi-ucb++@paper", *ONLINE[2:], "--epsilon", "1"), "`--epsilon` with `--delta`"),
         ((*ONLINE, *BUDGET, "--seeds", "0"), "at least 1"),
         ((*ONLINE, *BUDGET, "--plot", "curve.gif"), ".png"),
         ((*ONLINE, *BUDGET, "--plot", "nowhere/curve.png"), "nowhere"),

@@ -140,6 +140,7 @@ def test_certificates_of_trusted_modules_are_derived(outside: str, tmp_path: Pat
 def test_a_good_learner_passes(outside: str) -> None:
     theirs = importlib.import_module(outside)
     check_learner(theirs.MostTaken(3, 2, 3))
+    check_learner(theirs.LeastTried(3, 2, 3))
     check_learner(theirs.least)
 
 
@@ -191,4 +192,4 @@ def test_a_broken_learner_is_caught(how: str, problem: str) -> None:
 def test_a_learner_without_sizes_needs_a_world() -> None:
     env = privrl.audit.tiny_world()
     with pytest.raises(ValueError, match="Give `world`"):
-        check_learner(privrl.recipes.get("dp-lsvi-ucb").build(env))
+        check_learner(privrl.LSVIUCB(env.features, env.horizon))

@@ -43,8 +43,8 @@ def check_learner(
     >>> privrl.testing.check_learner(privrl.UCBVI(world.rewards, 3))
 
     Arguments:
-        learner: an offline or online learner. Without `world`, an online learner must have a field `horizon`, and either
-            `num_states` and `num_actions` or `rewards` of shape `[G, S, A]`.
+        learner: an offline or online learner. Without `world`, an online learner must have a field `horizon`, and
+            either `num_states` and `num_actions` or `rewards` of shape `[G, S, A]`.
         world: where it learns. By default a random world of the learner's sizes, or one that the recipe accepts.
         epsilon, delta: the budget.
 
@@ -144,8 +144,8 @@ def _world_of(learner: AbstractLearner) -> Env:
     """A random world of the learner's sizes."""
     if isinstance(learner, AbstractOfflineLearner):
         space: tuple[object, ...] = learner.space
-    elif len(shape := np.shape(getattr(learner, "rewards", None))) == 3:
-        space = shape[1:]
+    elif (rewards := getattr(learner, "rewards", None)) is not None:
+        space = rewards.shape[1:]
     else:
         space = getattr(learner, "num_states", None), getattr(learner, "num_actions", None)
     sizes = [size for size in (getattr(learner, "horizon", None), *space) if isinstance(size, int)]

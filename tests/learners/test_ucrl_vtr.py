@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from contract import BUDGET, check_online, tiny_world
+from contract import BUDGET, check_derived, check_online, tiny_world
 from jaxtyping import TypeCheckError
 from learners.reference_ucrl_vtr import ReferenceUCRLVTR, dense
 from scipy import stats
@@ -118,10 +118,13 @@ def test_the_contract():
     check_online(UCRLVTR(env.rewards, H), env, local=(privrl.Local(**BUDGET),))
 
 
-def test_one_symbol_is_not_enough():
-    env = tiny_world()
-    with pytest.raises(PairingError, match="Give a `delta`"):
-        privrl.run(env, UCRLVTR(env.rewards, H), privrl.Local(epsilon=1.0), episodes=5, key=jax.random.key(0))
+def test_with_epsilon_alone_the_whole_term_is_sent():
+    """One symbol is not enough for moments: people send a vector, with delta = 0."""
+    env, private = tiny_world(), privrl.Local(epsilon=1.0)
+    result = privrl.run(env, UCRLVTR(env.rewards, H), private, episodes=5, key=jax.random.key(0))
+    assert (result.certificate.notion, result.certificate.delta) == ("local", 0.0)
+    assert result.certificate.epsilon == pytest.approx(1.0)
+    check_derived(result.certificate)
 
 
 def test_without_noise_local_privacy_is_no_privacy():
