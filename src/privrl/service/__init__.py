@@ -18,3 +18,14 @@ Assumed, not proved: in a central study the machine, its store and the apps' bac
 keep others out. *Not covered*: the duration of a response beyond its fixed part (`writer.MIN_RESPONSE_SECONDS`), the
 load of the service at a moment (`busy`), and what the network reveals about who sends requests when.
 """
+
+from typing import TYPE_CHECKING
+
+from privrl.lazy import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from privrl.service.app_client import AppClient, Arrival, AsyncAppClient, ServiceError
+
+__all__ = ["AppClient", "Arrival", "AsyncAppClient", "ServiceError"]
+
+__getattr__, __dir__ = _lazy_names(__name__)

@@ -1,0 +1,194 @@
+"""The client for apps, against a running service whose answers get lost or are refused for a while."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_imports import ARROW, HEAVY, NUMPY, imported
+
+from privrl.service import AppClient, AsyncAppClient, ServiceError
+
+from .serving import CENTRAL, Reply, Service, serving, study_file
+
+STEPS = [{"state": 0, "action": 1, "reward": 0.0, "next_state": 1}, {"state": 1, "action": 1, "reward": 0.0}]
+Fault = Callable[[int, Reply], Reply | None]
+
+
+class Door:
+    """Forwards to the service over a real socket, and may lose or replace answers; by the number of the request."""
+
+    def __init__(self, service: Service) -> None:
+        self.fault: Fault = lambda number, reply: reply
+        self.seen: list[tuple[str, bytes]] = []
+        lock, door = threading.Lock(), self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                key = self.headers["authorization"].removeprefix("Bearer ")
+                with lock:
+                    reply = service.ask("POST", self.path, body, key=key)
+                    door.seen.append((self.path.rsplit("/", 1)[1], body))
+                    found = door.fault(len(door.seen), reply)
+                if found is None:
+                    self.close_connection = True
+                    return
+                self.send_response(found.status)
+                for name, value in found.headers.items():
+                    if name != "content-length":
+                        self.send_header(name, value)
+                if found.status != 204:
+                    self.send_header("content-length", str(len(found.body)))
+                self.end_headers()
+                self.wfile.write(found.body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/studies/{service.served.name}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    made: list[AppClient] = []
+    begin = AppClient.__init__
+
+    def noted(self: AppClient, *given: Any, **named: Any) -> None:
+        begin(self, *given, **named)
+        made.append(self)
+
+    monkeypatch.setattr(AppClient, "__init__", noted)
+    yield
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    with serving(study_file(tmp_path, CENTRAL, users=3)) as made:
+        yield made
+
+
+@pytest.fixture
+def door(service: Service) -> Iterator[Door]:
+    with contextlib.closing(Door(service)) as made:
+        yield made
+
+
+def test_it_imports_neither_jax_nor_the_service() -> None:
+    found = imported("from privrl.service import AppClient, AsyncAppClient")
+    assert not found & (HEAVY | ARROW | NUMPY | {"starlette", "msgspec"})
+
+
+def test_people_arrive_act_and_finish_and_a_full_study_still_serves(service: Service, door: Door) -> None:
+    with AppClient(door.url, service.key) as app:
+        people = [app.arrive(f"person {i}") for i in range(3)]
+        assert [one.number for one in people] == [0, 1, 2] and app.arrive("person 1") == people[1]
+        extra = app.arrive("one too many")
+        assert extra.ticket == "" and extra.number is None
+        assert app.act(people[0], 0, 0) in (0, 1) and app.act(extra, 0, 0) in (0, 1)
+        assert len(app.act_many([(one, 0, 0) for one in (*people, extra)])) == 4
+        app.finish(people[0], STEPS)
+        door.seen.clear()
+        app.finish(extra, STEPS)
+        assert door.seen == []
+        app.finish_many([(one, STEPS) for one in (*people[1:], extra)])
+        assert [what for what, _ in door.seen] == ["episodes:batch"]
+
+
+def test_a_lost_answer_is_asked_for_again_with_the_same_bytes(service: Service, door: Door) -> None:
+    app = AppClient(door.url, service.key)
+    door.fault = lambda number, reply: None if number in (1, 3) else reply
+    person = app.arrive("a")
+    app.finish(person, STEPS)
+    (one, again), (two, twice) = door.seen[:2], door.seen[2:]
+    assert one == again and two == twice and one[0] == "tickets" and two[0] == "episodes"
+    door.fault = lambda number, reply: reply
+    assert app.arrive("b").number == 1  # the repeated arrival took one place
+
+
+def test_retry_after_is_respected_and_the_time_is_bounded(
+    service: Service, door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
+    monkeypatch.setattr("privrl.service.app_client.time", clock)
+    busy = Reply(
+        503,
+        {"retry-after": "7", "content-type": "application/problem+json"},
+        b'{"type": "urn:privrl:problem:busy", "detail": "Too many."}',
+    )
+    door.fault = lambda number, reply: busy if number <= 2 else reply
+    assert AppClient(door.url, service.key).arrive("a").number == 0
+    assert pauses == [7.0, 7.0]
+    door.fault = lambda number, reply: busy
+    with pytest.raises(ServiceError, match="Too many") as caught:
+        AppClient(door.url, service.key, retry_seconds=5).arrive("a")
+    assert (caught.value.status, caught.value.reason, caught.value.retry_after) == (503, "busy", 7.0)
+    assert len(pauses) == 2
+    door.fault = lambda number, reply: Reply(502, {}, b"<html>")
+    with pytest.raises(ServiceError) as caught:
+        AppClient(door.url, service.key, retry_seconds=0).arrive("a")
+    assert (caught.value.status, caught.value.reason, caught.value.retry_after) == (502, "", None)
+
+
+def test_a_refusal_is_not_repeated(service: Service, door: Door) -> None:
+    app = AppClient(door.url, service.key)
+    person = app.arrive("a")
+    door.seen.clear()
+    for call, status, reason in (
+        (lambda: AppClient(door.url, "prk_wrong").arrive("a"), 403, "wrong-key"),
+        (lambda: app.act(person, 99, 0), 422, "out-of-range"),
+        (lambda: app.finish(person, {"cured": 1.0}), 404, "not-offered"),
+    ):
+        with pytest.raises(ServiceError) as caught:
+            call()
+        assert (caught.value.status, caught.value.reason) == (status, reason)
+    assert len(door.seen) == 3
+
+
+def test_no_answer_has_status_0(service: Service, door: Door) -> None:
+    door.fault = lambda number, reply: None
+    with pytest.raises(ServiceError, match="did not answer") as caught:
+        AppClient(door.url, service.key, retry_seconds=0).arrive("secret name")
+    assert caught.value.status == 0 and "secret" not in str(caught.value)
+
+
+def test_calls_can_be_awaited(service: Service, door: Door) -> None:
+    app = AsyncAppClient(door.url, service.key)
+
+    async def visit(user: str) -> int | None:
+        person = await app.arrive(user)
+        action = await app.act(person, 0, 0)
+        assert await app.act_many([(person, 0, 0)]) in ([0], [1])
+        await app.finish(person, STEPS)
+        await app.finish_many([(person, STEPS)])
+        return action
+
+    async def everyone() -> list[int | None]:
+        found = await asyncio.gather(*(visit(f"person {i}") for i in range(3)))
+        await app.close()
+        return found
+
+    assert set(asyncio.run(everyone())) <= {0, 1}
+
+
+def test_an_address_that_is_not_of_a_study_is_refused() -> None:
+    with pytest.raises(ValueError, match="v1/studies/river"):
+        AppClient("https://service.example", "prk_")
