@@ -15,6 +15,11 @@ PYTEST := $(SINGLE_THREAD) $(BIN)/python -m pytest -q -n auto --maxprocesses $(W
 CHECKED := --jaxtyping-packages=privrl,checked_types.check
 COMPILE := $(BIN)/pip-compile --quiet --upgrade --generate-hashes --allow-unsafe --strip-extras --all-build-deps \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+# What a container of the service needs: no plots and no Parquet.
+SERVICE := import tomllib; whole = tomllib.load(open("pyproject.toml", "rb")); project = whole["project"]; \
+	extras = project["optional-dependencies"]; build = whole["build-system"]["requires"]; \
+	print(*(one for one in build + project["dependencies"] + extras["serve"] + extras["postgres"] \
+	if not one.startswith(("matplotlib", "pyarrow"))), sep="\n")
 
 .PHONY: help demo demo-vitals demo-pilot test test-all test-slow lint format bench docs paper-map pins clean
 .DEFAULT_GOAL := help
@@ -64,6 +69,8 @@ pins: .venv/dev.stamp  ## newest versions of everything, pinned with hashes
 	$(COMPILE) --output-file requirements.txt pyproject.toml
 	$(COMPILE) --extra dev --constraint requirements.txt --output-file requirements-dev.txt pyproject.toml
 	$(COMPILE) --extra docs --constraint requirements-dev.txt --output-file requirements-docs.txt pyproject.toml
+	mkdir -p build && $(BIN)/python -c '$(SERVICE)' > build/serve.in
+	$(filter-out --all-build-deps,$(COMPILE)) --constraint requirements-dev.txt --output-file requirements-serve.txt build/serve.in
 
 clean:  ## remove what the other targets made
 	rm -rf .venv build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis demo demo-vitals demo-pilot site

@@ -252,7 +252,8 @@ class Witness:
         server = start_learning(file, store)
         assert isinstance(server, privrl.Server)
         kept = {bytes(row[0]) for row in store._engine.execute("SELECT digest FROM contributions")}
-        keys = digests(store._engine.digest_key(), "scope reports", [str(number) for number in self.reports])
+        tickets = [Message.from_bytes(report).ticket for report in self.reports.values()]
+        keys = digests(store._engine.digest_key(), "scope reports", [ticket.key for ticket in tickets])
         counted = [number for number, key in zip(self.reports, keys, strict=True) if key in kept]
         self.check("a report that nobody sent", len(counted) == len(kept) == server.num_reports)
         self.check("a report is lost", self.reported <= set(counted))

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,53 +13,10 @@ from test_imports import ARROW, HEAVY, NUMPY, imported
 
 from privrl.service import AppClient, AsyncAppClient, ServiceError
 
+from .door import BUSY, Door
 from .serving import CENTRAL, Reply, Service, serving, study_file
 
 STEPS = [{"state": 0, "action": 1, "reward": 0.0, "next_state": 1}, {"state": 1, "action": 1, "reward": 0.0}]
-Fault = Callable[[int, Reply], Reply | None]
-
-
-class Door:
-    """Forwards to the service over a real socket, and may lose or replace answers; by the number of the request."""
-
-    def __init__(self, service: Service) -> None:
-        self.fault: Fault = lambda number, reply: reply
-        self.seen: list[tuple[str, bytes]] = []
-        lock, door = threading.Lock(), self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                key = self.headers["authorization"].removeprefix("Bearer ")
-                with lock:
-                    reply = service.ask("POST", self.path, body, key=key)
-                    door.seen.append((self.path.rsplit("/", 1)[1], body))
-                    found = door.fault(len(door.seen), reply)
-                if found is None:
-                    self.close_connection = True
-                    return
-                self.send_response(found.status)
-                for name, value in found.headers.items():
-                    if name != "content-length":
-                        self.send_header(name, value)
-                if found.status != 204:
-                    self.send_header("content-length", str(len(found.body)))
-                self.end_headers()
-                self.wfile.write(found.body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1/studies/{service.served.name}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 @pytest.fixture(autouse=True)
@@ -129,15 +84,10 @@ def test_retry_after_is_respected_and_the_time_is_bounded(
     pauses: list[float] = []
     clock = SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append)
     monkeypatch.setattr("privrl.service.app_client.time", clock)
-    busy = Reply(
-        503,
-        {"retry-after": "7", "content-type": "application/problem+json"},
-        b'{"type": "urn:privrl:problem:busy", "detail": "Too many."}',
-    )
-    door.fault = lambda number, reply: busy if number <= 2 else reply
+    door.fault = lambda number, reply: BUSY if number <= 2 else reply
     assert AppClient(door.url, service.key).arrive("a").number == 0
     assert pauses == [7.0, 7.0]
-    door.fault = lambda number, reply: busy
+    door.fault = lambda number, reply: BUSY
     with pytest.raises(ServiceError, match="Too many") as caught:
         AppClient(door.url, service.key, retry_seconds=5).arrive("a")
     assert (caught.value.status, caught.value.reason, caught.value.retry_after) == (503, "busy", 7.0)

@@ -248,6 +248,20 @@ def bad_requests(river: Service) -> dict[str, tuple[Any, ...]]:
     }  # fmt: skip
 
 
+def test_a_next_state_that_contradicts_the_next_state_is_refused(river: Service) -> None:
+    """In a batch too, where nothing is counted then; without a value in the words."""
+    text, after = ticket(river, "contradicting"), {**STEP, "state": 2}
+    kept = river.content()
+    wrong = episode(text, STEP, {**STEP, "next_state": 1}, after)
+    for what, body in (("episodes", wrong), ("episodes:batch", {"episodes": [episode(text, STEP), wrong]})):
+        reply = river.ask("POST", what, body)
+        assert (reply.status, reply.reason) == (422, "bad-record")
+        assert "`next_state` of step 1 contradicts `state` of step 2." in reply.json["detail"]
+    assert river.content() == kept
+    for given in ({}, {"next_state": 2}, {"next_state": -1}):  # left out, the same, and not recorded
+        assert river.ask("POST", "episodes", episode(text, {**STEP, **given}, after)).status == 204
+
+
 def test_every_refusal_has_its_type_and_leaves_the_store_as_it_was(river: Service) -> None:
     requests = bad_requests(river)
     kept, shown = river.content(), river.describe()

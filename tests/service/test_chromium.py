@@ -154,6 +154,31 @@ def test_an_answer_is_lost_and_the_page_reloaded(browser: Browser, between: Betw
     assert between.counted() == [200, 200]
 
 
+def test_a_page_with_a_ticket_works_offline(browser: Browser, between: Between) -> None:
+    """With the module that the npm package exports; the ledger knows the report, also if it is sent later."""
+    tab = browser.tab("offline")
+    code = opened(between).replace("privrl-client.mjs", "index.mjs").replace("cap:", "retrySeconds: 0, cap:")
+    begun = tab.run(code + "return (await study.begin()).actions;")
+    tab.reload()
+    between.sent()
+    with between.changing("", lambda request, reply: Reply(status=0)):
+        played, status = tab.run(
+            code
+            + f"""
+            await study.begin();
+            const failed = await study.report({json.dumps(STEPS)}).catch((error) => error);
+            return [study.actions, failed instanceof client.ServiceError && failed.status];
+            """
+        )
+    assert played == begun and status == 0
+    assert {one.path.rsplit("/", 1)[1] for one in between.seen} == {"reports"}
+    lost = between.sent()
+    tab.reload()
+    assert tab.run(code + "return await study.send();") is True
+    assert set(between.sent()) == set(lost) and len(set(lost)) == 1
+    assert "the cap on epsilon is reached" in refused(tab, reporting(between, "watch", cap=1.5))
+
+
 def test_the_browser_is_killed_after_the_report_was_kept(browser: Browser, between: Between) -> None:
     tab = browser.tab("killed")
     kept = tab.run(

@@ -59,6 +59,16 @@ def test_init_declares_and_prints_keys_once(river: Path) -> None:
     assert KeyedStudy.read(river).keys.read() == kept
 
 
+def test_auto_says_what_it_has_chosen(river: Path) -> None:
+    river.write_text(river.read_text().replace('"dp-ucbvi"', '"auto"'))
+    for command in ("check", "init"):
+        code, out, _ = call("serve", command, "river.toml")
+        assert code == 0 and "`auto` has chosen `OBI`." in out
+    river.write_text(river.read_text().replace('"auto"', '"dp-obi"'))  # the same study
+    code, out, _ = call("serve", "check", "river.toml")
+    assert code == 0 and "has chosen" not in out
+
+
 def test_a_central_study_reserves_in_a_shared_budget_once(river: Path) -> None:
     terms = ("--epsilon", "30", "--delta", "1e-5", "--unit", "patient_id")
     assert call("budget", "init", "patients.budget", *terms)[0] == 0

@@ -1,6 +1,7 @@
-"""What `examples/serve/` offers to whoever deploys the service: study files, a systemd unit and a container file."""
+"""What `examples/serve/` offers for deployments: study files, a systemd unit, a container file and a compose file."""
 
 import configparser
+import json
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from privrl.service.study_file import read_study_file
 
 FOLDER = Path(__file__).parents[2] / "examples" / "serve"
 UNIT, CONTAINER, PROXY = FOLDER / "privrl.service", FOLDER / "Containerfile", FOLDER / "nginx.conf"
+COMPOSE = FOLDER / "compose.yml"
 INSTRUCTIONS = {"ARG", "FROM", "COPY", "RUN", "ENV", "USER", "WORKDIR", "VOLUME", "EXPOSE", "CMD", "HEALTHCHECK"}
 
 
@@ -22,6 +24,30 @@ def test_study_files_can_be_served(name: str) -> None:
     file = read_study_file(FOLDER / f"{name}.toml")
     assert file.name == name and file.kind == ("central" if name == "river" else "local")
     assert Path(file.place).parent == FOLDER and file.log_place.parent == FOLDER
+
+
+def test_the_study_of_the_compose_file_can_be_served(tmp_path: Path) -> None:
+    (tmp_path / "lake.toml").write_text((FOLDER / "lake.toml").read_text().replace("/logs", str(tmp_path)))
+    file = read_study_file(tmp_path / "lake.toml")
+    assert (file.name, file.kind, file.place) == ("lake", "central", "postgresql:///lake")
+
+
+def test_the_compose_file_checks_health_and_forwards_to_both_machines(tmp_path: Path) -> None:
+    yaml = pytest.importorskip("yaml")
+    services = yaml.safe_load(COMPOSE.read_text())["services"]
+    (health,) = re.findall(r"CMD (\[.+\])\n$", CONTAINER.read_text())  # the last line, which the OCI format ignores
+    for name in ("one", "two"):
+        assert services[name]["healthcheck"]["test"] == ["CMD", *json.loads(health)]
+        assert services[name]["command"].split()[:3] == ["privrl", "serve", "run"]
+    assert services["one"]["volumes"] != services["two"]["volumes"]  # each has a log of its own
+    assert [name for name, service in services.items() if "ports" in service] == ["proxy"]
+    made = tmp_path / "made.conf"
+    script = services["proxy"]["command"][2].replace("/etc/privrl/nginx.conf", str(PROXY))
+    script = script.replace("/etc/nginx/conf.d/default.conf", str(made)).split("exec nginx")[0]
+    subprocess.run(["sh", "-ec", script], check=True, timeout=60)
+    text = made.read_text()
+    assert re.findall(r"^ +server (\S+) max_fails=0;", text, re.MULTILINE) == ["one:8080", "two:8080"]
+    assert "listen 80;" in text and "ssl" not in text and "limit_req zone" in text
 
 
 def commands() -> list[list[str]]:

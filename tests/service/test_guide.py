@@ -19,7 +19,6 @@ import pytest
 from chromium import Browser, Reply, Request, program
 from postgres import Cluster
 from service.answers import Caller, over_http
-from service.vectors import VECTORS
 from test_cli import call
 from test_docs import Block, blocks
 
@@ -115,10 +114,10 @@ class Replay:
         assert done.returncode == 0, done.stderr
 
     def browser(self, block: Block) -> None:
-        """In a page of another origin than the service, which has the client's file."""
+        """In a page of another origin than the service, which has its own copy of the package."""
 
         def answering(request: Request) -> Reply:
-            kept = VECTORS.parent / request.path.rsplit("/", 1)[1]
+            kept = self.folder / "privrl-client" / request.path.rsplit("/", 1)[1]
             return Reply(kept.read_bytes(), "text/javascript") if kept.suffix == ".mjs" else Reply(status=404)
 
         sha256 = self.out.split()[0]
@@ -141,8 +140,12 @@ def replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replay]:
 
 @pytest.mark.slow
 def test_the_guide_can_be_followed_from_its_beginning_to_its_end(replay: Replay) -> None:
-    if shutil.which("node") is None or shutil.which("curl") is None or program() is None:
-        pytest.skip("The guide needs node, curl and Chromium (on Debian: apt-get install nodejs curl chromium).")
+    if program() is None or not all(map(shutil.which, ("node", "npm", "curl"))):
+        pytest.skip(
+            "The guide needs node, npm, curl and Chromium (on Debian: apt-get install nodejs npm curl chromium)."
+        )
+    for setting, value in (("offline", "true"), ("audit", "false"), ("update_notifier", "false"), ("cache", "npm")):
+        replay._patch.setenv(f"npm_config_{setting}", value)
     done = []
     for block in blocks(TEXT):
         kind = block.mark.split()[0] if block.mark else ""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from clocks import Clock
 from service.serving import Service, serving
+from test_cli import call
 
 import privrl
 from privrl.privacy.store.errors import StudyMismatchError
@@ -79,12 +80,18 @@ def test_people_get_their_arm_and_what_is_better_is_served_at_once(tmp_path: Pat
         actions = [service.ask("POST", "actions", {"ticket": one["ticket"], **query}).json["action"] for one in first]
         assert [action is None for action in actions] == [one["arm"] == "practice" for one in first]
         assert service.ask("GET", "").json["looks"] == []
+        refused = service.ask("POST", "actions", query)
+        assert refused.reason == "unknown-ticket" and "The trial goes on" in refused.json["detail"]
         clock.time += PATIENCE
         new = [arrive(service, f"new {i}") for i in range(30)]
         shown = service.ask("GET", "").json
         assert shown["serving"] == "advice" and "is better than practice" in shown["verdict"]
         assert {one["arm"] for one in new} == {"advice"} and {one["deadline"] for one in new} == {None}
         assert arrive(service, 0) == first[0]
+        served = service.ask("POST", "actions", query).json  # without a ticket
+        assert isinstance(served["action"], int) and served["plan"] == len(shown["looks"])
+        assert service.ask("POST", "actions", {"state": 10**6, "step": 0}).reason == "out-of-range"
+        assert service.served.view.last_release == 1000 + 10 * len(shown["looks"]) + PATIENCE
         late = {"ticket": first[0]["ticket"], "outcomes": {"survival": 0.0}}
         assert service.ask("POST", "outcomes", late).status == 204
         certificate = service.ask("GET", "certificate").json["certificate"]
@@ -101,8 +108,11 @@ def conducted(folder: Path, policy: Path, often: int) -> tuple[Any, ...]:
         with serving(file, clock) as service:
             arms += [one["arm"] for one in enrol(service, clock, range(first, first + often), better=0.0)]
     clock.time += PATIENCE
+    found = call("serve", "check", file.path)
+    assert found.code == 0 and f"full: {PEOPLE}" in found.out and "without a ticket" not in found.out  # they get one
     with serving(file, clock) as service:
         shown = service.ask("GET", "").json
+        assert service.ask("POST", "actions", {"state": 0, "step": 0}).json["action"] is None  # practice is served
 
         def kept(store: Any) -> Any:
             names = sorted(name for (name,) in store._engine.execute("SELECT name FROM sums").fetchall())
@@ -138,13 +148,23 @@ def test_a_changed_protocol_or_policy_is_refused(tmp_path: Path, policy: Path) -
     file = pilot_file(tmp_path, policy)
     text = file.path.read_text()
     file.path.write_text(text.replace("epsilon = 60.0", "epsilon = 60.5"))
-    with pytest.raises(StudyMismatchError, match="the protocol"):
+    with pytest.raises(StudyMismatchError, match=r"differs in the protocol\."):
         begin_study(read_study_file(file.path))
     file.path.write_text(text.replace('sha256 = "', 'sha256 = "0'))
     with pytest.raises(ValueError, match="not the one that the protocol names"), serving(read_study_file(file.path)):
         pass
     file.path.write_text(text + "queue = 5000\n")  # a setting of the service
     begin_study(read_study_file(file.path))
+
+
+def test_a_pilot_is_paid_for_by_a_shared_budget(tmp_path: Path, policy: Path) -> None:
+    path = pilot_file(tmp_path, policy).path
+    other = path.with_name("other.toml")
+    other.write_text(path.read_text().replace('store = "trial.db"', 'store = "other.db"'))
+    file = read_study_file(other)
+    budget = privrl.SharedBudget.create(tmp_path / "users.budget", epsilon=70.0, delta=1e-5, unit=file.unit)
+    begin_study(file, budget)
+    assert len(budget.studies()) == 1
 
 
 @pytest.mark.first

@@ -207,6 +207,16 @@ def test_reports_of_real_numbers_are_refused(tmp_path: Path) -> None:
         begin_study(read_study_file(path))
 
 
+def test_a_study_without_delta_is_pure(tmp_path: Path) -> None:
+    """Running sums need no delta; people may return."""
+    returning = CENTRAL.replace("delta = 1e-6\n", "").replace("users = 40", "users = 40\nmax_episodes_per_unit = 3")
+    file = study_file(tmp_path, returning)
+    assert file.privatizer().budget.kind == "pure"
+    with open_store(file) as store:
+        shown = store.describe()
+    assert find_differences(file, shown) == []
+
+
 def test_a_missing_delta_is_named_with_its_remedy(tmp_path: Path) -> None:
     path = tmp_path / "river.toml"
     path.write_text(CENTRAL.replace("dp-ucbvi", "dp-lsvi-ucb++@paper").replace("delta = 1e-6\n", ""))

@@ -1,4 +1,4 @@
-"""`privrl serve init`, `run`, `check` and `key`: live studies over HTTP."""
+"""`privrl serve init`, `run`, `check`, `key` and `client`: live studies over HTTP."""
 
 from collections.abc import Iterable
 from importlib.util import find_spec
@@ -10,7 +10,10 @@ import typer
 from privrl.cli.commands import App
 from privrl.cli.compilation import keep_compiled_programs
 from privrl.cli.options.budget_options import BudgetLogOption, BudgetOption, BudgetOptions
+from privrl.cli.options.targets import OverwriteOption, check_folder
 from privrl.cli.output import complain, say, show_table
+from privrl.service.client_package import PACKAGE_FILES, read_package
+from privrl.writing import whole_folder
 
 if TYPE_CHECKING:  # an extra, which may not be installed
     from privrl.service.access import AccessKey
@@ -24,6 +27,7 @@ StudyFileArgument = Annotated[Path, typer.Argument(help="A study file, in TOML."
 NameOption = Annotated[str, typer.Option("--name", help="Name of the key; unique in its study.")]
 _TLS = "Beyond this machine"
 _LONG_PLAN = 0.25  # seconds
+_AUTO = ("auto", "auto-online")
 
 
 @serve.command()
@@ -127,7 +131,7 @@ def check(file: StudyFileArgument) -> None:
         "It was purged: `run` would serve its certificate only."
         if shown["purged"]
         else "`run` would continue from here, and serve new people without a ticket."
-        if full
+        if full and study.kind != "pilot"
         else "`run` would continue from here."
     )
 
@@ -140,8 +144,9 @@ def _say_size(study: "StudyFile") -> None:
         return
     problem, seconds = study.world.problem(), measure_plan(study)
     sizes = f"{problem.num_states} states, {problem.num_actions} actions, {problem.horizon} steps"
+    chosen = f" `{study.recipe}` has chosen `{type(study.learner()).__name__}`." if study.recipe in _AUTO else ""
     cost = "" if seconds is None else f" A plan takes {max(seconds, 0.01):.2f} seconds on this machine."
-    say(f"It has {sizes} and {len(study.ends()):,} blocks of {study.counting}.{cost}")
+    say(f"It has {sizes} and {len(study.ends()):,} blocks of {study.counting}.{chosen}{cost}")
     if seconds is not None and seconds > _LONG_PLAN and not study.plan_delay:
         complain(
             "People who arrive while a plan is computed wait for it. `plan_delay = 1` computes plans meanwhile, and "
@@ -157,6 +162,20 @@ def _warn_about_keys(study: "StudyFile", keys: "Iterable[AccessKey]") -> None:
             f"`{study.name}` has no key with the role {needed}, so no client can use it. Make one: `privrl serve key "
             f"add {study.path.name} --role {needed} --name NAME`."
         )
+
+
+@serve.command()
+def client(
+    context: typer.Context,
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to write.")],
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Write the npm package of the clients in JavaScript, for pages and for node."""
+    check_folder(context, out, PACKAGE_FILES, overwrite=overwrite)
+    with whole_folder(out, PACKAGE_FILES, overwrite=overwrite) as scratch:
+        for name, content in read_package().items():
+            (scratch / name).write_bytes(content)
+    say(f"Wrote the package `privrl-client` to `{out}`.")
 
 
 @key.command()

@@ -57,7 +57,7 @@ class StepBody(msgspec.Struct, forbid_unknown_fields=True):
     """A person's state at a step; both count from 0.
 
     Without a ticket, for example because the study is full, the action comes from the plan in force, and the person
-    does not take part.
+    does not take part. A pilot answers without a ticket once it has ended.
     """
 
     state: int
@@ -238,6 +238,9 @@ class HealthAnswer(msgspec.Struct):
 
 _TICKET, _NUMBERS = "p3Q1...", {"number": "4711", "plan": 3, "deadline": "2026-01-31T12:00:00Z"}
 _RECORD = {"state": 0, "action": 1, "reward": 0.5, "next_state": 2}
+_OUTCOMES = {"ticket": _TICKET, "outcomes": {"survival": 1.0}}
+_BUDGET = {"kind": "central", "epsilon": 1.0, "delta": 1e-6, "uses_rewards": False}
+_LISTED = {"name": "river", "state": "ready", "recipe": "auto", **_BUDGET}
 EXAMPLES: dict[type[msgspec.Struct], dict[str, Any]] = {
     ArrivalBody: {"user": "customer 4711"},
     TicketAnswer: {"ticket": _TICKET, **_NUMBERS},
@@ -247,9 +250,34 @@ EXAMPLES: dict[type[msgspec.Struct], dict[str, Any]] = {
     ActionAnswers: {"answers": [{"action": 1, "plan": 3}]},
     EpisodeBody: {"ticket": _TICKET, "steps": [_RECORD]},
     EpisodeBodies: {"episodes": [{"ticket": _TICKET, "steps": [_RECORD]}]},
+    OutcomeBody: _OUTCOMES,
+    OutcomeBodies: {"records": [_OUTCOMES]},
+    PilotAnswer: {
+        "kind": "pilot",
+        "format": "privrl pilot, 1",
+        "protocol": {"name": "sepsis", "people": 2000},  # and everything else that it states
+        "sha256": "9d3c" + 60 * "0",
+        "looks": [],
+        "verdict": "No look has been made yet.",
+        "serving": None,
+    },
     PolicyAnswer: {"plan": 3, "probabilities": [[[0.5, 0.5], [0.0, 1.0]]]},
     SignedTicketAnswer: {"expires": "1769860800", "mac": "e471fc6fd7ec50fab98c1b4235996885", **_NUMBERS},
     ActionsAnswer: {"actions": [[0, 1], [1, 1]]},
+    PurgeBody: {"study": "river"},
+    ListedStudy: _LISTED,
+    StudyList: {"studies": [_LISTED]},
+    StudySummary: {
+        "users": 200,
+        "places": 200,
+        "states": 3,
+        "actions": 2,
+        "horizon": 6,
+        "patience": 20.0,
+        "max_episodes_per_unit": 1,
+        "min_block_distance": 0,
+        **_BUDGET,
+    },
     HealthAnswer: {"studies": {"river": "ready", "lake": "failed"}, "missing": {"lake": "The store cannot be used."}},
 }
 """An example of some types, for the OpenAPI document."""

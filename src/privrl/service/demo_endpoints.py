@@ -13,6 +13,7 @@ from starlette.responses import Response
 from privrl.envs.base import Env
 from privrl.envs.worlds_by_name import make
 from privrl.service.application import Call, Endpoint, endpoint
+from privrl.service.client_package import CLIENT_FOLDER, MEDIA_TYPES
 from privrl.service.local import LocalStudy
 from privrl.service.opening import begin_study
 from privrl.service.study_file import StudyFile, read_study_file
@@ -32,8 +33,6 @@ env = "riverswim"
 arguments = {{ states = 6, kind = "osband" }}
 """
 _CAP = 2.0
-_FILES = Path(__file__).parent / "client"
-_MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".mjs": "text/javascript"}
 _HEADERS = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
@@ -86,13 +85,13 @@ def demo_endpoints(file: StudyFile) -> tuple[Endpoint, ...]:
 
 
 def _file_endpoint(path: str, name: str) -> Endpoint:
-    file = _FILES / name
+    file = CLIENT_FOLDER / name
     content = file.read_bytes()
 
     @endpoint(f"demo-{file.suffix[1:]}", "GET", f"/demo/{path}")
     async def show(call: Call) -> Response:
         """Return a file of the page."""
-        return Response(content, headers=_HEADERS, media_type=_MEDIA_TYPES[file.suffix])
+        return Response(content, headers=_HEADERS, media_type=MEDIA_TYPES[file.suffix])
 
     return show
 

@@ -139,7 +139,7 @@ class LocalStudy(AbstractServedStudy):
         assert isinstance(server, Server)
         if not self.view.shown["purged"]:
             server.prepare()
-            self._numbers.extend(server.reserve())
+            self._numbers = collections.deque(server.reserve())  # a replica may lack an earlier range
         self._server, self.plans = server, ()
         self._plan()
 

@@ -21,6 +21,7 @@ _ENTRIES = {  # entries of a study file, by their names in a store
     "counted": "`max_episodes_per_unit` or `min_block_distance`",
     "events": "`epsilon`, `delta` or `recipe`",
     "learner": "`recipe` or `[world]`",
+    "minor version of privrl": "the minor version of privrl (finish a study with the one that began it)",
     "protocol": "the protocol",
     "unit": "`unit`",
     "users": "`users`, or `open_ended`",
@@ -34,8 +35,10 @@ def begin_study(file: StudyFile, budget: AnySharedBudget | None = None) -> None:
     A study that cannot be served is refused before anything is written. With a shared `budget`, its cost is reserved
     there, once.
     """
-    if budget is not None and file.kind != "central":
-        raise ValueError("`budget` pays for central studies. In a local study, each device adds its own noise.")
+    if budget is not None and file.kind == "local":
+        raise ValueError(
+            "`budget` pays for central studies and pilots. In a local study, each device adds its own noise."
+        )
     declare_in_memory(file)
     with _store(file) as store:
         start_learning(file, store, budget=budget)
@@ -142,7 +145,10 @@ def find_differences(file: StudyFile, shown: Mapping[str, Any]) -> list[str]:
     if shown["study"] is None:
         return ["everything: nothing was declared yet"]
     keys = sorted(fresh["study"].keys() | shown["study"].keys())
-    differing = [_ENTRIES.get(key, f"`{key}`") for key in keys if fresh["study"].get(key) != shown["study"].get(key)]
+    keys = [key for key in keys if fresh["study"].get(key) != shown["study"].get(key)]
+    if "protocol" in keys:  # of which all others but the unit are a part
+        keys = [key for key in keys if key in ("protocol", "unit")]
+    differing = [_ENTRIES.get(key, f"`{key}`") for key in keys]
     return differing or ([] if fresh["limits"] == shown["limits"] else ["the budget"])
 
 

@@ -68,9 +68,24 @@ class PilotStudy(AbstractTicketedStudy[Pilot, Outcomes]):
 
     def draw_action(self, ticket: Ticket, state: int, step: int) -> ActionAnswer:
         """Draw an action for the person of a ticket, or leave the decision to the clinician."""
-        if ticket.arm is None or ticket.arm == PRACTICE:
-            return ActionAnswer(None, ticket.plan)
-        arm = self._protocol.arms[ticket.arm].name
+        return self._draw(PRACTICE if ticket.arm is None else ticket.arm, ticket.plan, state, step)
+
+    def draw_served_action(self, state: int, step: int) -> ActionAnswer:
+        """Draw an action for a person without a ticket, who gets what is served after the end of the trial."""
+        if self.shown is None:
+            self.check_open()
+        if self.shown is None or self.shown.serving is None:
+            raise RefusedError(
+                "unknown-ticket",
+                "The trial goes on, and a person's arm is drawn with their ticket. Request one from `tickets` first.",
+            )
+        served = [arm.name for arm in self._protocol.arms].index(self.shown.serving)
+        return self._draw(served, self.view.plan, state, step)
+
+    def _draw(self, arm_number: int, plan: int, state: int, step: int) -> ActionAnswer:
+        if arm_number == PRACTICE:
+            return ActionAnswer(None, plan)
+        arm = self._protocol.arms[arm_number].name
         table = self._tables.get(arm)
         if table is None:
             raise RefusedError(
@@ -81,7 +96,7 @@ class PilotStudy(AbstractTicketedStudy[Pilot, Outcomes]):
         horizon, states, _ = table.shape
         if not (0 <= step < horizon and 0 <= state < states):
             raise RefusedError("out-of-range", f"Expected 0 <= `step` < {horizon} and 0 <= `state` < {states}.")
-        return ActionAnswer(draw_action(table, state, step, secrets.randbits(53) * 2.0**-53), ticket.plan)
+        return ActionAnswer(draw_action(table, state, step, secrets.randbits(53) * 2.0**-53), plan)
 
     def check_record(self, text: str, outcomes: Mapping[str, float]) -> tuple[Ticket, Outcomes]:
         """Check a record before it is queued, and return it with its ticket."""

@@ -4,7 +4,9 @@ A person's id travels in a body only, because addresses end up in logs, historie
 """
 
 import asyncio
+import hashlib
 from collections.abc import Iterable
+from pathlib import PurePath
 
 import msgspec
 from starlette.responses import Response
@@ -34,6 +36,7 @@ from privrl.service.bodies import (
     TicketAnswer,
 )
 from privrl.service.central import CentralStudy
+from privrl.service.client_package import MEDIA_TYPES, PACKAGE_FILES, read_package
 from privrl.service.local import LocalStudy
 from privrl.service.openapi import openapi_document
 from privrl.service.pilot_study import PilotStudy
@@ -116,6 +119,8 @@ def _acting(call: Call) -> CentralStudy | PilotStudy:
 
 async def _act(study: CentralStudy | PilotStudy, query: StepBody) -> ActionAnswer:
     if isinstance(study, PilotStudy):
+        if not query.ticket:
+            return study.draw_served_action(query.state, query.step)
         return study.draw_action(study.verify_ticket(query.ticket), query.state, query.step)
     if not query.ticket:
         return study.draw_current_action(query.state, query.step)
@@ -136,7 +141,7 @@ async def _act(study: CentralStudy | PilotStudy, query: StepBody) -> ActionAnswe
     tag="central studies",
 )
 async def draw_action(call: Call) -> ActionAnswer:
-    """Return the action for a ticket: of its plan, or of its arm in a pilot. Without a ticket: of the plan in force."""
+    """Return the action of a ticket, by its plan or arm. Without one: by the plan in force, or what a pilot serves."""
     return await _act(_acting(call), await call.read(_STEP))
 
 
@@ -394,6 +399,20 @@ async def show_study_readiness(call: Call) -> Response:
     return _readiness(health, not health.missing)
 
 
+@endpoint("client", "GET", "/client/{file}", refuses=("not-found",), tag="service")
+async def show_client(call: Call) -> Response:
+    """Return a file of the npm package of the clients, for pages of this origin. Others ship their own copy."""
+    name = call.path_params["file"]
+    content = read_package().get(name)
+    if content is None:
+        raise RefusedError("not-found", f"The package has {', '.join(PACKAGE_FILES)}.")
+    tag = f'"{hashlib.sha256(content).hexdigest()}"'
+    headers = {"etag": tag, "x-content-type-options": "nosniff", **_REVALIDATE}
+    if call.header("if-none-match") == tag:
+        return Response(None, 304, headers)
+    return Response(content, headers=headers, media_type=MEDIA_TYPES[PurePath(name).suffix])
+
+
 @endpoint("openapi", "GET", "/openapi.json", tag="service")
 async def show_openapi(call: Call) -> Response:
     """Return this document."""
@@ -417,6 +436,7 @@ ENDPOINTS = (
     show_health,
     show_readiness,
     show_study_readiness,
+    show_client,
     show_openapi,
 )
 """The endpoints of the public listener."""

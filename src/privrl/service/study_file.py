@@ -3,7 +3,7 @@
 ```toml
 kind = "central"            # or "local"
 name = "river"
-recipe = "dp-ucbvi"         # `privrl list recipes`
+recipe = "auto"             # chooses by public facts; central studies only. `privrl list recipes` shows all
 users = 10000
 epsilon = 1.0
 delta = 1e-6                # not for pure recipes

@@ -134,7 +134,7 @@ export async function deviceStorage() {
 // `hash`: SHA-256 of the study document; `cap`: on epsilon, over all studies of the origin.
 export class Study {
   static async open(url, { hash, cap, storage, fetch: get = (...given) => fetch(...given) }) {
-    const study = Object.assign(new Study(), { url, cap, get, hash });
+    const study = Object.assign(new this(), { url, cap, get, hash });
     const text = await study.ask("");
     if (await digest(text) !== hash) refuse("the study is not the one this app was built for");
     const { format, horizon, parts, reports } = JSON.parse(text), [part] = parts, { question } = part;
