@@ -397,7 +397,7 @@ def test_the_certificate_says_what_is_assumed_of_arrivals(store, arrivals):
     agent = privrl.Agent(LEARNER, PRIVATE, num_users=USERS, store=store, **arrivals)
     words = str(agent.certificate)
     if "patience" in arrivals:
-        assert "120 seconds after its last person arrived" in words
+        assert "2 minutes after its last person arrived" in words
         assert "the number counted is secret" in words
         assert "because another person has finished, what their arrival reveals is not covered" in words
     else:

@@ -337,3 +337,32 @@ def test_certificates_of_every_kind_of_channel_follow_from_their_settings(learne
         assert certificate.epsilon <= private.epsilon * (1 + 1e-6)
         scales.append([scale for _, (_, scale) in made.values()])
     assert (np.diff(scales, axis=0) >= 0).all() and (np.array(scales[2]) >= 3 * np.array(scales[0]) * (1 - 1e-9)).all()
+
+
+@pytest.mark.parametrize(("m", "distance"), [(1, 0), (3, 0), (3, 1)])
+def test_epsilon_alone_pays_for_exact_laplace_noise_of_all_visits(store, clock, m, distance):
+    """An agent with real noise: its certificate is derived again, and its noise pays for every visit."""
+    how = {"max_episodes_per_unit": m, "min_block_distance": distance} if m > 1 else {}
+    private = privrl.Central(epsilon=1.0)
+    agent = privrl.Agent(SMALL, private, num_users=PEOPLE, store=store, patience=PATIENCE, clock=clock, **how)
+    for person in range(PEOPLE):
+        for visit in range(m):
+            ticket = agent.begin_episode(person, **({"visit": visit} if m > 1 else {}))
+            agent.end_episode(ticket, some(person % 3))
+    clock.time += 3 * PATIENCE
+    result = agent.result()
+    certificate = result.certificate
+    assert (certificate.delta, certificate.records_per_unit) == (0.0, m)
+    assert certificate.epsilon == pytest.approx(1.0, rel=1e-9) and certificate.epsilon <= 1.0
+    assert certify(certificate, result.policy).problems == []
+    (release,) = certificate.releases
+    (noise,) = release["noise"]
+    assert release["counted"] == 3
+    assert noise["scale"] == pytest.approx(noise["sensitivity"], rel=1e-3)
+    channel = private.channel(*_declared(agent, private, Participation(m, distance)))
+    assert noise["sensitivity"] >= float(channel.sensitivity)
+
+
+def _declared(agent, private, often):
+    (declared,) = SMALL.declare(3)
+    return declared, private.calibrate((declared,), often)

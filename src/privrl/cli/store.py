@@ -118,7 +118,8 @@ def restore(
     except sqlite3.Error as error:
         raise ValueError(f"`{copy}` cannot be read: {error}.") from error
     say(f"Restored `{file}`: it has every event of `{store_log}`.")
-    say("Tickets and records since the copy are lost, and keys revoked since are valid again: `privrl serve key list`.")
+    say("Records since the copy are lost, and nobody is counted twice: people who arrived since then may arrive again.")
+    say("Keys that were revoked since the copy are valid again: see `privrl serve key list`.")
 
 
 @store.command()

@@ -48,6 +48,11 @@ class AbstractEngine(abc.ABC):
     def title(self) -> str:
         """The file or address, without a password, for messages."""
 
+    @property
+    def connections(self) -> int:
+        """How often a lost connection was replaced; one that is known to be lost is replaced first."""
+        return 0
+
     @abc.abstractmethod
     def execute(self, query: str, *values: SqlValue) -> QueryRows:
         """Runs a statement, with `?` for each value."""

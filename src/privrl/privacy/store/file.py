@@ -39,9 +39,12 @@ class FileEngine(AbstractEngine):
         self.path = path
         if path is not None:
             self._create(path)
+        recovers = path is not None and os.path.exists(path + "-wal")  # SQLite reads it when it opens the file
         self._connection = sqlite3.connect(path or ":memory:", timeout=_WAIT_SECONDS, isolation_level=None)
         try:
             self._open()
+            if recovers:
+                self._check_one_state()
             self.tell_log(accept_missing_log)
         except sqlite3.DatabaseError as error:
             self._connection.close()
@@ -97,6 +100,7 @@ class FileEngine(AbstractEngine):
     def backup(self, path: str) -> None:
         with exclusive_copy(path), contextlib.closing(sqlite3.connect(path)) as copy:
             self.db.backup(copy)  # one state of the store, also while other processes write
+            copy.execute("PRAGMA journal_mode=DELETE")  # the mark of a whole copy, which has no side files
 
     def close(self) -> None:
         self._connection.close()
@@ -158,16 +162,17 @@ class FileEngine(AbstractEngine):
     def _open(self) -> None:
         for setting in ("synchronous=FULL", "fullfsync=ON", "secure_delete=ON", "temp_store=MEMORY", _CHECKPOINTS):
             self.execute(f"PRAGMA {setting}")
-        if self._is_empty():
+        copied = self._is_store() and self.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+        if copied or self._is_empty():
             with self.owner("", drawing=False):  # two processes may create it at once
+                if self.path is not None and self.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
+                    raise StoreError(
+                        f"`{self.path}` is on a disk without support for a write-ahead log. Use a local disk."
+                    )
                 if self._is_empty():
-                    if self.path is not None and self.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
-                        raise StoreError(
-                            f"`{self.path}` is on a disk without support for a write-ahead log. Use a local disk."
-                        )
                     self._reached("create:log")
                     self._write_schema()
-        if self.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
+        if not self._is_store():
             raise StoreError(f"`{self.path}` is an SQLite file but not a store of releases. Choose another file.")
         written = self.execute("PRAGMA user_version").fetchone()[0]
         if written != FORMAT:
@@ -181,6 +186,23 @@ class FileEngine(AbstractEngine):
         with self.snapshot():
             _chain.verify(self.execute, self.title)
 
+    def _check_one_state(self) -> None:
+        """Refuses a file whose sums and digests are of two states. If a copy is put beside the write-ahead log of
+        another copy, SQLite writes the pages of that log into it.
+
+        A sum changes with every contribution and the chain does not, so a mixture may have a sum without the digests of
+        its contributions, whose people would be counted again. `restore_store` refuses such a log, whatever is in it.
+        """
+        with self.snapshot():
+            (counted,) = self.execute("SELECT COALESCE(SUM(number), 0) FROM sums").fetchone()
+            (kept,) = self.execute("SELECT COUNT(*) FROM contributions").fetchone()
+        if counted != kept:
+            raise StoreError(
+                f"`{self.path}` mixes two states: its sums and the list of what was counted in them differ. It was "
+                "copied while it was in use, or put beside the write-ahead log of another copy. Move it away with its "
+                "side files, and restore a backup: `privrl store restore`."
+            )
+
     def _write_schema(self) -> None:
         with self.transaction("create", None):
             for statement in SCHEMA.split(";\n"):
@@ -188,6 +210,9 @@ class FileEngine(AbstractEngine):
             self._first_rows()
             self.execute(f"PRAGMA application_id={APPLICATION}")
             self.execute(f"PRAGMA user_version={FORMAT}")
+
+    def _is_store(self) -> bool:
+        return self.execute("PRAGMA application_id").fetchone() == (APPLICATION,)
 
     def _is_empty(self) -> bool:
         return self.execute("PRAGMA application_id").fetchone() == (0,) and not schema_of(self.db)
@@ -250,6 +275,35 @@ def exclusive_copy(path: str) -> Iterator[None]:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(path + end)
         raise
+
+
+def check_is_backup(path: str) -> None:
+    """Refuses a file that `FileEngine.backup` did not write.
+
+    A store in use has a write-ahead log, and its header says so. A program that copies it byte by byte may copy half of
+    one state and half of another.
+    """
+    with open(path, "rb") as file:
+        header = file.read(20)
+    if header[:15] != b"SQLite format 3" or header[18:20] != b"\x01\x01":
+        raise StoreError(
+            f"`{path}` was not written by `privrl store backup`. If it is a store that was copied with its side files "
+            f"while nothing used it, make a copy of it first: `privrl store backup {path} COPY`."
+        )
+
+
+def refuse_side_files(path: str) -> None:
+    """Refuses a place beside which a lost store has left its write-ahead log or its journal.
+
+    SQLite would write the pages in it into the file that is put there. Such a mixture of two states may have a sum
+    without the digests of its contributions, whose people would be counted again.
+    """
+    for end in ("-wal", "-shm", "-journal"):
+        if os.path.lexists(path + end):
+            raise StoreError(
+                f"`{path}{end}` is left of a lost store, and SQLite would write it into the copy. Nothing was "
+                "restored. Move all files of the lost store away together."
+            )
 
 
 def _lock(descriptor: int, *, wait: bool) -> bool:

@@ -73,6 +73,7 @@ class PostgresEngine(AbstractEngine):
         super().__init__(log, reached)
         self._address = address
         self._connection: _Connection | None = None
+        self._renewals = 0
         self._connect()
         self._check_log(accept_missing_log)
 
@@ -83,13 +84,23 @@ class PostgresEngine(AbstractEngine):
     def execute(self, query: str, *values: SqlValue) -> QueryRows:
         return self._run(lambda connection: connection.execute(query.replace("?", "%s"), values or None))
 
-    def _run(self, statement: Callable[[_Connection], QueryRows]) -> QueryRows:
+    @property
+    def connections(self) -> int:
+        self._renew()
+        return self._renewals
+
+    def _renew(self) -> None:
+        """Connects again if the connection is lost."""
         self.check_process()
-        assert self._connection is not None
-        if self._connection.closed and not self._depth and self._owning is None:
+        if self._lost and not self._depth and self._owning is None:
             # Only outside of transactions and draws: the server has freed the locks of the old connection.
+            self._renewals += 1
             self._connect()
             self._check_log()  # the server that answers now may be a replica that lags
+
+    def _run(self, statement: Callable[[_Connection], QueryRows]) -> QueryRows:
+        self._renew()
+        assert self._connection is not None
         try:
             return statement(self._connection)
         except psycopg.OperationalError as error:

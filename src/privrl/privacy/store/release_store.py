@@ -36,7 +36,7 @@ from privrl.privacy.store import view as _store_view
 from privrl.privacy.store.access_keys import AbstractAccessKeys
 from privrl.privacy.store.engine import AbstractEngine, T, check_amount, now
 from privrl.privacy.store.errors import StoreError, StudyMismatchError
-from privrl.privacy.store.file import FileEngine, exclusive_copy
+from privrl.privacy.store.file import FileEngine, check_is_backup, exclusive_copy, refuse_side_files
 from privrl.privacy.store.log import AuditLog
 from privrl.privacy.store.queues import AbstractQueues
 from privrl.privacy.store.releases import AbstractReleases, AfterCrash
@@ -104,6 +104,14 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases, AbstractAcces
     def path(self) -> str:
         """The file or address of the store, without user and password."""
         return self._engine.title
+
+    @property
+    def connections(self) -> int:
+        """How often a lost connection to the database was replaced; one that is known to be lost is replaced first. The
+        server that answers now may be a replica that lacks the last commits, so forget what was read over an earlier
+        connection.
+        """
+        return self._engine.connections
 
     def together(self, work: Callable[[], T]) -> T:
         """Calls `work` in one transaction: all that it contributes is committed before this returns, or nothing.
@@ -230,17 +238,28 @@ def restore_store(copy: str | os.PathLike[str], path: str | os.PathLike[str], lo
     """Puts a copy that `ReleaseStore.backup` made in the place of a store that was lost.
 
     Arguments:
-        path: the file of the store, which must not exist.
+        path: the file of the store. Neither it nor a side file of it may exist.
         log: the audit log of the store, which decides whether the copy lacks a release.
 
+    **Formal guarantee.** No person is counted in two releases because a copy was restored, although the copy lacks the
+    arrivals and the contributions since it was made. The copy is one state of the store and has every release of the
+    log. A released sum was sealed before it was released, so the copy has all of its contributions, with the digests
+    that refuse them a second time. A contribution that the copy lacks is therefore in no release. If its person
+    arrives again, they get a new place, and the new record is their only one: a ticket is accepted only if its random
+    token is the one that the store holds for its number, so tickets issued since the copy are refused for good.
+    (`docs/proofs/arrivals.md` states it for `Agent`. Reports of devices are private by themselves.)
+
     Raises:
-        StoreError: if the copy is no store, or lacks an event of the log. Nothing is left at `path` then.
+        StoreError: if the copy is not one that `backup` made, or lacks an event of the log, or if a side file of the
+            lost store is left. Nothing is left at `path` then.
     """
     if not os.path.isfile(copy):
         raise StoreError(f"There is no file `{copy}`.")
     if not os.path.isfile(log):
         raise StoreError(f"There is no audit log `{log}`, so privrl cannot tell whether `{copy}` lacks a release.")
     path = os.path.realpath(path)
+    check_is_backup(os.fspath(copy))
+    refuse_side_files(path)
     with exclusive_copy(path):
         shutil.copyfile(copy, path)
         ReleaseStore(path, log=log).close()

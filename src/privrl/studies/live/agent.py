@@ -173,7 +173,7 @@ class AbstractAgent(abc.ABC):
     @property
     def last_closing(self) -> float | None:
         """When the last closed block closed, on the clock of `patience`; `None` if there is none. Public."""
-        return self._arrivals.closing(self._plans.closed - 1) if self._plans.closed else None
+        return self._arrivals.closed_at(self._plans.closed - 1) if self._plans.closed else None
 
     @property
     def latest_arrival(self) -> float | None:
@@ -191,11 +191,11 @@ class AbstractAgent(abc.ABC):
         return self._plans[self._plans.current].policy
 
     @abc.abstractmethod
-    def _blank(self, plan: Plan) -> Any:
+    def _blank(self, plan: Plan) -> object:
         """What a record looks like."""
 
     @property
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         """What else the store keeps for good, on which every process that works on the study must agree."""
         return {}
 
@@ -253,7 +253,7 @@ class AbstractAgent(abc.ABC):
                 self._arrivals.forget()
                 raise
 
-    def end_episode(self, ticket: Ticket, trajectory: Any) -> None:
+    def end_episode(self, ticket: Ticket, trajectory: object) -> None:
         """Counts a person's record at most once; safe to call again after a crash.
 
         Returns nothing, because it is secret whether the record was counted now, had been counted before, or came
@@ -265,7 +265,7 @@ class AbstractAgent(abc.ABC):
         """
         self.end_episodes([(ticket, trajectory)])
 
-    def end_episodes(self, ended: Iterable[tuple[Ticket, Any]]) -> None:
+    def end_episodes(self, ended: Iterable[tuple[Ticket, object]]) -> None:
         """Counts several records independently: an error names those that cannot be read, and the others count."""
         ended = list(ended)
         refused = set(range(len(ended)))
@@ -295,7 +295,7 @@ class AbstractAgent(abc.ABC):
         """
         self._plans.catch_up()
         issued = self._arrivals.all_issued(tickets)
-        by_plan: dict[tuple[int, Any], list[int]] = {}
+        by_plan: dict[tuple[int, object], list[int]] = {}
         for position, ticket in enumerate(tickets):
             if issued[position]:
                 by_plan.setdefault((ticket.plan, self._assignment(ticket)), []).append(position)

@@ -73,7 +73,7 @@ class Ticket:
         """The key under which the record of this ticket is counted, once."""
         return f"{self.number}/{self.visit}" if self.visit else str(self.number)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Returns the ticket as a JSON object."""
         return {name: value for name, value in asdict(self).items() if value not in ("", None)}
 
@@ -115,10 +115,11 @@ class AbstractArrivals(abc.ABC):
         self.plan_delay = 0
         self._visits = Visits(store, participation)
         self._remembered: dict[int, dict[str, Any]] = {}
+        self._connections = store.connections
 
     @property
     @abc.abstractmethod
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """The settings on which every process that works on the study must agree."""
 
     @property
@@ -134,6 +135,10 @@ class AbstractArrivals(abc.ABC):
     def closing(self, block: int) -> float | None:
         """The public time at which a block closes, if it is known."""
 
+    def closed_at(self, block: int) -> float | None:
+        """The public time at which a closed block did, if it is known."""
+        return self.closing(block)
+
     @abc.abstractmethod
     def deadline(self, ticket: Ticket) -> float | None:
         """The public time until which a ticket's record is accepted, if there is one; its block closes no sooner."""
@@ -143,11 +148,11 @@ class AbstractArrivals(abc.ABC):
         """The key of a place: a person, or a visit of a person."""
 
     @abc.abstractmethod
-    def _moment(self, closed: int) -> dict[str, Any]:
+    def _moment(self, closed: int) -> dict[str, object]:
         """What is kept with the places of all people who arrive in one transaction: its time, if time matters."""
 
     @abc.abstractmethod
-    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, object]:
         """What else is kept with one new place, given the number of closed blocks."""
 
     @abc.abstractmethod
@@ -199,7 +204,7 @@ class AbstractArrivals(abc.ABC):
         return f"block {block}, plan {plan}"
 
     def arrive_all(
-        self, came: Sequence[tuple[Any, Any]], closed: int, groups: Sequence[str] | None = None
+        self, came: Sequence[tuple[object, object]], closed: int, groups: Sequence[str] | None = None
     ) -> list[Ticket]:
         """Issues tickets for several ids with the names of their visits, in this order; all of them are stored before
         they are returned, or none. The caller knows that `closed` blocks are closed.
@@ -248,7 +253,7 @@ class AbstractArrivals(abc.ABC):
             for number, _ in found
         ]
 
-    def _assign(self, randomisation: Randomisation, number: int, closed: int, first: int) -> dict[str, Any]:
+    def _assign(self, randomisation: Randomisation, number: int, closed: int, first: int) -> dict[str, object]:
         """The arm of a new person, given the first new number of this commit."""
         block = self._block_of(number)
         if block == len(self._ends):
@@ -343,14 +348,14 @@ class AbstractArrivals(abc.ABC):
 
     def _place(self, number: int) -> dict[str, Any] | None:
         """What is kept with a place. It never changes, so some places are cached."""
-        place = self._remembered.get(number)
-        if place is None:
-            self._recall([number])
-            place = self._remembered.get(number)
-        return place
+        self._recall([number])
+        return self._remembered.get(number)
 
     def _recall(self, numbers: Sequence[int]) -> None:
         """Reads what is kept with several places at once."""
+        if self._connections != self._store.connections:  # another server, which may lack the last arrivals
+            self.forget()
+            self._connections = self._store.connections
         missing = [number for number in numbers if number not in self._remembered]
         if missing:
             self._remember({number: json.loads(kept) for number, kept in self._store.places(QUEUE, missing).items()})
@@ -370,7 +375,7 @@ class AbstractArrivals(abc.ABC):
         return place
 
 
-def _encoded(shared: dict[str, Any], places: Sequence[dict[str, Any]]) -> list[bytes]:
+def _encoded(shared: dict[str, object], places: Sequence[dict[str, object]]) -> list[bytes]:
     """Encodes places as JSON. Most have nothing of their own but a token in hexadecimal digits, which is joined to
     what they share.
     """

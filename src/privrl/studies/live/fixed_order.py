@@ -7,7 +7,6 @@ moves another.
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from privrl.privacy.canonical_ids import keyed_hash
 from privrl.privacy.trust.privatizers import PairingError
@@ -21,7 +20,7 @@ class FixedOrder(AbstractArrivals):
     """
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return {"fixed order": True}
 
     @property
@@ -61,10 +60,10 @@ class FixedOrder(AbstractArrivals):
         """Makes keys of visits that differ from the id of every person."""
         return keyed_hash(self._store.secret("visits"), "visit")
 
-    def _moment(self, closed: int) -> dict[str, Any]:
+    def _moment(self, closed: int) -> dict[str, object]:
         return {}  # time does not count
 
-    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, object]:
         if number >= self.end(closed):
             raise PairingError(
                 f"With `fixed_order=True` person {number} acts on plan {closed + 1}, which is published when all "

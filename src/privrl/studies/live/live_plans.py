@@ -68,7 +68,7 @@ class LivePlans:
         study: Study,
         arrivals: AbstractArrivals,
         store: ReleaseStore,
-        blank: Callable[[Plan], Any],
+        blank: Callable[[Plan], object],
         key: PRNGKeyArray | None,
         delay: int = 0,
     ) -> None:
@@ -94,7 +94,7 @@ class LivePlans:
             self.channels[name] = exact
         if study.participation.times == 1:
             _check_absence(self.channels)
-        self._kept: dict[str, Any] = {name: channel.init() for name, channel in self.channels.items()}  # secret
+        self._kept: dict[str, object] = {name: channel.init() for name, channel in self.channels.items()}  # secret
 
     def __getitem__(self, number: int) -> Plan:
         if number == len(self._made):
@@ -131,7 +131,7 @@ class LivePlans:
         return {_pool(name): float(blocks) for name in self.channels}
 
     def to_steps(
-        self, records: Any, plan: int, query: Any = None
+        self, records: object, plan: int, query: object = None
     ) -> tuple[Int64[np.ndarray, "B entries"], Bool[np.ndarray, " B"]]:
         """Every person's terms of all statistics, concatenated, for the plan that they acted on, in steps of the
         lattice; and whether all terms are finite.
@@ -178,7 +178,7 @@ class LivePlans:
             self._made.append(self._pending.result())
             self._pending = None
 
-    def _enrolled(self, block: int) -> tuple[Any, Int[Array, ""]] | None:
+    def _enrolled(self, block: int) -> tuple[object, Int[Array, ""]] | None:
         """In a trial, the numbers of people assigned in a closed block, and the plan under which it began. Public."""
         if not isinstance(self._learner, Trial):
             return None

@@ -18,11 +18,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
+from privrl.contracts.printing import describe_seconds
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.studies.live.arrivals import QUEUE, AbstractArrivals, BehindError, Ticket
@@ -65,15 +65,18 @@ class Patience(AbstractArrivals):
             )
 
     @property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         return {"patience": self._patience}
 
     @property
     def assumption(self) -> str:
         often = self._participation
+        late = "a later record counts as empty, and the number counted is secret"
+        if self._randomisation is not None:
+            late = "a later record is missing, and the number that came is known only as it was released, with noise"
         return (
-            f"arrivals: a block is released {self._patience:g} seconds after its last person arrived, whether "
-            "or not all its people have finished; a later record counts as empty, and the number counted is secret. "
+            f"arrivals: a block is released {describe_seconds(self._patience)} after its last person arrived, whether "
+            f"or not all its people have finished; {late}. "
             "Who arrives and when may depend on published plans and on the outside world, not on records: if people "
             "can only begin because another person has finished, what their arrival reveals is not covered. That a "
             f"person took part and when they arrived{' first' if often.times > 1 else ''} is public"
@@ -81,7 +84,10 @@ class Patience(AbstractArrivals):
 
     def closing(self, block: int) -> float | None:
         if self._randomisation is not None and self._randomisation.has_ended:
-            return None
+            return None  # a block that is open then never closes
+        return self.closed_at(block)
+
+    def closed_at(self, block: int) -> float | None:
         last = self._place(self.end(block) - 1) if block < len(self._ends) else None
         return None if last is None else last["time"] + self._patience
 
@@ -111,12 +117,16 @@ class Patience(AbstractArrivals):
         def work() -> list[Ticket]:
             self.forget()  # places of an attempt that the database gave up
             with self._one_reading():
+                # A visit belongs to the block of the next first arrival. `arrived` is therefore the number of first
+                # arrivals up to its own position in the sequence: people who came before, and the newest first
+                # ticket so far. It is not the number after the whole commit.
                 before = self.num_arrived
                 firsts = arrive(names, closed, groups)
                 arrived = itertools.accumulate((first.number + 1 for first in firsts), max, initial=before)
                 rows = zip(firsts, visits, itertools.islice(arrived, 1, None), strict=True)
                 return [self._visited(first, visit, closed, then) for first, visit, then in rows]
 
+        # Named visits read and write two queues, so both happen in one transaction or not at all.
         if any(visits):
             return self._store.together(functools.partial(self._store.in_queue, QUEUE, work))
         with self._one_reading():
@@ -165,12 +175,12 @@ class Patience(AbstractArrivals):
     def _key(self, user: str, visit: str) -> str:
         return user
 
-    def _moment(self, closed: int) -> dict[str, Any]:
+    def _moment(self, closed: int) -> dict[str, object]:
         # Not before a block that has closed, even if the clock was set back since.
-        earlier = self.closing(closed - 1) if closed else None
+        earlier = self.closed_at(closed - 1) if closed else None
         return {"time": self._now() if earlier is None else max(self._now(), earlier)}
 
-    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, Any]:
+    def _content(self, number: int, closed: int, user: str, visit: str) -> dict[str, object]:
         if visit:
             self._visits.name_first(number, _short(visit))
         if self._participation.times > 1:

@@ -11,7 +11,7 @@ they are constant within a block. Numbers of people by arm are therefore public.
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -50,7 +50,7 @@ class Assigned:
     arm: int
     counts: bool
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """What is kept with the person's place."""
         return {"arm": self.arm} if self.counts else {"arm": self.arm, "counts": False}
 

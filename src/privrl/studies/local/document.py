@@ -8,7 +8,6 @@ Numbers that decide about privacy are hexadecimal floats, which every language r
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.contracts.statistic import AbstractStatistic
@@ -50,7 +49,7 @@ def identity_of(document: bytes) -> bytes:
     return hashlib.sha256(document).digest()
 
 
-def _part(reports: AbstractReports) -> dict[str, Any]:
+def _part(reports: AbstractReports) -> dict[str, object]:
     if isinstance(reports, SymbolReports):
         answer = {"symbols": reports.largest, "size": reports.size, "epsilon": reports.epsilon.hex()}
         return {"kind": "symbols", **answer, "question": _question(reports.statistic)}
@@ -62,7 +61,7 @@ def _part(reports: AbstractReports) -> dict[str, Any]:
     return {"kind": "vector", "shape": list(reports.shape), "largest": str(reports.largest), **distribution}
 
 
-def _question(statistic: AbstractStatistic) -> dict[str, Any]:
+def _question(statistic: AbstractStatistic) -> dict[str, object]:
     """The kind and the sizes of the query; `TransitionCounts` defines the kinds."""
     if not isinstance(statistic, TransitionCounts):
         return {"statistic": type(statistic).__name__}

@@ -44,7 +44,7 @@ class _Checked(NamedTuple):
 
     @property
     def key(self) -> str:
-        return str(self.message.ticket.number)
+        return self.message.ticket.key
 
 
 class Server:
@@ -126,6 +126,7 @@ class Server:
         self.study = identity_of(self.document)
         self._plans = LocalPlans(learner, self._reports, num_users, self._store, optional_key(key))
         self._numbers: Iterator[int] = iter(())
+        self._connections = self._store.connections
 
     @property
     def num_reports(self) -> int:
@@ -145,8 +146,8 @@ class Server:
         if self._plans.finished:
             raise MessageError(f"All {self._num_users} users have reported. Start a new server for more.", "full")
         number = next(self._numbers, None)
-        if number is None:
-            self._numbers = iter(self.reserve())
+        if number is None or self._connections != self._store.connections:  # a replica may lack this range
+            self._numbers, self._connections = iter(self.reserve()), self._store.connections
             number = next(self._numbers)
         return self.signed(number, len(self._plans) - 1)
 
@@ -276,7 +277,7 @@ class Server:
         if self._clock() < ticket.expires:
             return False
         try:
-            if self._store.has_contributed(str(ticket.number), scope=_SCOPE, mark=content):
+            if self._store.has_contributed(ticket.key, scope=_SCOPE, mark=content):
                 return True
         except ConflictError as error:
             raise _conflict() from error

@@ -74,6 +74,13 @@ class SignedTicket:
         """The bytes that the MAC covers."""
         return self.study + struct.pack("<QIQ", self.number, self.plan, self.expires)
 
+    @property
+    def key(self) -> str:
+        """The key under which the report of this ticket counts, once. It is more than the number: a store that was
+        restored from a copy issues some numbers again, and the people of both tickets may report.
+        """
+        return f"{self.number}/{self.plan}/{self.expires}"
+
     def to_bytes(self) -> bytes:
         """80 bytes; the same ticket has the same bytes."""
         return _sealed(_TICKET, self.study, self._packed(), ())
