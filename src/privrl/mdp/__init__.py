@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from privrl.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from privrl.contracts.policy import register_policy
     from privrl.mdp.exported_policy import Advice, EpisodeState, ExportedPolicy
     from privrl.mdp.features import OneHotFeatures, TableFeatures
     from privrl.mdp.lq import LinearPolicy, LQTask, LQTrajectory
@@ -24,6 +25,7 @@ __all__ = [
     "TabularMDP",
     "TabularPolicy",
     "Trajectory",
+    "register_policy",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)

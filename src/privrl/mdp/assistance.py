@@ -23,7 +23,7 @@ every record, whatever the advice and the stated b* are. Their means are 1 only 
 import abc
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -168,7 +168,7 @@ class AbstractAssisted(AbstractPolicy):
 
     def with_limits(self, max_ratio: float, max_weight: float) -> "AbstractAssisted":
         """The same advice with another `max_ratio` and `max_weight`."""
-        settings: dict[str, Any] = {"max_ratio": max_ratio, "max_weight": max_weight}
+        settings: dict[str, object] = {"max_ratio": max_ratio, "max_weight": max_weight}
         return replace(self, **settings)
 
     def without_advice(self) -> "AbstractAssisted":

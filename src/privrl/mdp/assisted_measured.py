@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, to_json_number
 from privrl.mdp.exported_policy import ASSISTED
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
-from privrl.mdp.rules import RULES, Rules
+from privrl.mdp.rules import Rules
 from privrl.mdp.value_features import MeasuredValueFeature
 
 PROBABILITY_EDGES = (0.1, 0.16, 0.24, 0.34, 0.48, 0.65)
@@ -111,6 +111,6 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AssistedMeasuredPolicy":
         """Read the output of `arrays`."""
-        advice = MeasuredPolicy.from_arrays({name: arrays[name] for name in arrays if name in {*ARRAY_NAMES, RULES}})
+        advice = MeasuredPolicy.from_arrays({name: array for name, array in arrays.items() if name not in _OWN})
         values, support, max_ratio, max_weight = (arrays[name] for name in _OWN)
         return cls(advice, jnp.asarray(values), jnp.asarray(support), max_ratio.item(), max_weight.item())

@@ -31,7 +31,7 @@ _REACH, _HALF = 1.5, 0.5
 _LEAST_PROBABILITY = 0.01
 
 LeftBecause = Literal["", "rules", "too little support", "not drawn", "weight reached", "past the horizon"]
-Observation = int | str | Mapping[str, Any] | Sequence[Any] | np.ndarray
+Observation = int | str | Mapping[str, object] | Sequence[object] | np.ndarray
 """The number or the name of a state; or values of columns, as a mapping or in their order."""
 
 
@@ -93,10 +93,12 @@ class ExportedPolicy:
     ```
     """
 
-    def __init__(self, content: Mapping[str, Any]) -> None:
+    def __init__(self, content: Mapping[str, object]) -> None:
         kind = content.get("kind") if isinstance(content, Mapping) else None
         if kind not in _KINDS:
             raise ValueError(f"This is not the JSON of a policy: `kind` must be one of {', '.join(_KINDS)}.")
+        if "class" in content:
+            raise ValueError(f"This policy is a `{content['class']}`, which runs only as that class. Load its folder.")
         try:
             self._read(content, kind)
         except (AttributeError, LookupError, TypeError) as error:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from privrl.contracts.policy import AbstractPolicy
+from privrl.contracts.policy import CLASS, AbstractPolicy, class_array, class_in, class_name_of, registered_class
 from privrl.mdp.anchored import probabilities, scores
 from privrl.mdp.exported_policy import ON_MEASUREMENTS, Advice, ExportedPolicy
 from privrl.mdp.measurements import Category, Feature, Measurement
@@ -118,10 +118,14 @@ class MeasuredPolicy(AbstractPolicy):
         all_products = {"all_products": self.products is None}
         rules = {"rules": self.rules.to_json()} if self.rules else {}
         written = {"columns": _written(self.columns), "terms": terms, **all_products, **arrays, **rules}
-        return {"kind": ON_MEASUREMENTS, **written}
+        own: dict[str, object] = {}
+        if name := class_name_of(self):
+            added = {added: np.asarray(getattr(self, added)).tolist() for added in _added(type(self))}
+            own = {CLASS: name, "added": added}
+        return {"kind": ON_MEASUREMENTS, **written, **own}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
+    def from_json(cls, content: Mapping[str, object]) -> "MeasuredPolicy":
         """Read the output of `to_json`, exactly, because JSON keeps every digit."""
         if content.get("kind") != ON_MEASUREMENTS:
             raise ValueError(f"This is not the JSON of a policy on measurements: `kind` is not {ON_MEASUREMENTS!r}.")
@@ -133,21 +137,25 @@ class MeasuredPolicy(AbstractPolicy):
         products = tuple((left, right) for left, right in content["terms"]["products"])
         arrays = {name: jnp.asarray(content[name], float) for name in _ARRAYS}
         rules = Rules.from_json(content.get("rules", ()), len(content["advantages"]))
-        return cls(_read(content["columns"]), None if content["all_products"] else products, **arrays, rules=rules)
+        kind: Any = registered_class(content[CLASS]) if CLASS in content else cls
+        arrays |= {name: jnp.asarray(content["added"][name]) for name in _added(kind)}
+        return kind(_read(content["columns"]), None if content["all_products"] else products, **arrays, rules=rules)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result; columns and products as the bytes of their JSON."""
         declared = json.dumps([_written(self.columns), self.products]).encode()
-        own = {"declared": np.frombuffer(declared, np.uint8)} | {n: np.asarray(getattr(self, n)) for n in _ARRAYS}
-        return own | rules_array(self.rules)
+        names = (*_ARRAYS, *_added(type(self)))
+        own = {"declared": np.frombuffer(declared, np.uint8)} | {n: np.asarray(getattr(self, n)) for n in names}
+        return own | rules_array(self.rules) | class_array(self)
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "MeasuredPolicy":
         """Read the output of `arrays`."""
         columns, products = json.loads(np.asarray(arrays["declared"], np.uint8).tobytes())
         pairs = None if products is None else tuple((left, right) for left, right in products)
-        read: dict[str, Any] = {name: jnp.asarray(arrays[name]) for name in _ARRAYS}
-        return cls(_read(columns), pairs, **read, rules=rules_from_arrays(arrays))
+        kind: Any = class_in(arrays) or cls
+        read: dict[str, Any] = {name: jnp.asarray(arrays[name]) for name in (*_ARRAYS, *_added(kind))}
+        return kind(_read(columns), pairs, **read, rules=rules_from_arrays(arrays))
 
 
 @eqx.filter_jit
@@ -172,7 +180,13 @@ ARRAY_NAMES = frozenset({"declared", *_ARRAYS})
 """The names of the arrays of a saved policy."""
 
 
-def _written(columns: tuple[Measurement, ...]) -> list[dict[str, Any]]:
+def _added(kind: type[MeasuredPolicy]) -> tuple[str, ...]:
+    """The names of the fields that a subclass adds."""
+    inherited = {field.name for field in dataclasses.fields(MeasuredPolicy)}
+    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in inherited)
+
+
+def _written(columns: tuple[Measurement, ...]) -> list[dict[str, object]]:
     """The columns in a form that equals what JSON reads back: lists instead of tuples."""
     written = [{"kind": type(column).__name__.lower(), **dataclasses.asdict(column)} for column in columns]
     return json.loads(json.dumps(written))

@@ -108,14 +108,14 @@ def read_state(observation: object, num_states: int, names: Sequence[str] = ()) 
     return int(observation)  # type: ignore[call-overload]
 
 
-def _check_names(columns: Sequence[Measurement], observation: Mapping[str, Any]) -> None:
+def _check_names(columns: Sequence[Measurement], observation: Mapping[str, object]) -> None:
     names = [column.name for column in columns]
     for name in observation:
         if name not in names:
             raise ValueError(f"`{name}` is not a column of this policy. Its columns are {', '.join(names)}.")
 
 
-def _entry(column: Measurement, value: Any) -> float:
+def _entry(column: Measurement, value: object) -> float:
     """An entry of a mapping as a number."""
     if value is None or (isinstance(value, (float, np.floating)) and math.isnan(value)):
         return math.nan
@@ -128,7 +128,7 @@ def _entry(column: Measurement, value: Any) -> float:
     return float(column.values.index(str(value)))
 
 
-def _position(column: Measurement, value: Any) -> float:
+def _position(column: Measurement, value: object) -> float:
     """An entry of a list as a number."""
     if value is None:
         return math.nan
@@ -138,7 +138,7 @@ def _position(column: Measurement, value: Any) -> float:
     return number
 
 
-def _number(column: Measurement, value: Any) -> float:
+def _number(column: Measurement, value: object) -> float:
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         kind = "text" if isinstance(value, str) else f"of the type `{type(value).__name__}`"
         raise ValueError(f"`{column.name}` is {kind}; it must be a number.")

@@ -28,7 +28,7 @@ from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement
 from privrl.mdp.observations import STATE
 from privrl.mdp.rules import ActionRule, Condition, Rules
 
-RulesLike = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]] | Rules
+RulesLike = str | Path | Mapping[str, object] | Sequence[Mapping[str, object]] | Rules
 """The path of a file of rules, its content, the list of its rules, or compiled rules."""
 PREVIOUS, ACTION = "previous", "action"
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -76,8 +76,8 @@ def read_rules(source: RulesLike, words: Vocabulary) -> Rules:
     return found
 
 
-def _entries(source: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    content: Any = source
+def _entries(source: str | Path | Mapping[str, object] | Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    content: object = source
     if isinstance(source, str | Path):
         try:
             content = tomllib.loads(Path(source).read_text(encoding="utf-8"))
@@ -94,7 +94,7 @@ def _entries(source: str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]
     return list(content)
 
 
-def _compile(entry: Any, number: int, words: Vocabulary) -> ActionRule:
+def _compile(entry: object, number: int, words: Vocabulary) -> ActionRule:
     if not isinstance(entry, Mapping) or not set(entry) <= {"if", "then"} or "then" not in entry:
         raise ValueError(f"Rule {number} must have `then`, may have `if`, and nothing else.")
     when, then = _texts(entry.get("if", []), number, "if"), _texts(entry["then"], number, "then")
@@ -117,7 +117,7 @@ def _compile(entry: Any, number: int, words: Vocabulary) -> ActionRule:
     return ActionRule(text, tuple(conditions), tuple(allowed) if relative else (allowed[0],))
 
 
-def _texts(value: Any, number: int, what: str) -> list[str]:
+def _texts(value: object, number: int, what: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"`{what}` of rule {number} must be text in quotes, or a list of texts.")

@@ -56,9 +56,9 @@ class Condition:
             found = found | (x == value)
         return found
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain JSON."""
-        own: dict[str, Any] = {"values": list(self.values)} if self.test == "in" else {}
+        own: dict[str, object] = {"values": list(self.values)} if self.test == "in" else {}
         if self.test in ("<", "<=", ">", ">="):
             own = {"bound": self.bound}
         return {"column": self.column, "test": self.test, **own}
@@ -131,7 +131,7 @@ class Rules:
         return [rule.to_json() for rule in self.rules]
 
     @classmethod
-    def from_json(cls, content: Sequence[Mapping[str, Any]], num_actions: int) -> "Rules":
+    def from_json(cls, content: Sequence[Mapping[str, object]], num_actions: int) -> "Rules":
         """Read the output of `to_json`."""
         return cls(tuple(ActionRule.from_json(one) for one in content), num_actions if content else 0)
 

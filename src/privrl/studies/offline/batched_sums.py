@@ -7,7 +7,6 @@ become 64-bit ones first, so what is computed from a record does not depend on h
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -72,7 +71,7 @@ class Shapes:
 
 
 @functools.lru_cache(maxsize=256)
-def _shapes(structure: Any, leaves: tuple[Any, ...], form: EpisodeForm) -> Shapes:
+def _shapes(structure: object, leaves: tuple[object, ...], form: EpisodeForm) -> Shapes:
     statistic = jax.tree.unflatten(structure, leaves)
     blank = form.blank(statistic.per_person)
     of_record = eqx.filter_eval_shape(

@@ -1,7 +1,6 @@
 """What a curator holds: the episodes of a data set at rest, summed in bounded memory, or one secret function."""
 
 import abc
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -208,5 +207,5 @@ def secret_of(data: AbstractDataset | RewardFunction, learner: AbstractOfflineAn
     return SecretFunction.of(data, learner) if isinstance(data, RewardFunction) else Records.of(data, learner)
 
 
-def _listed(columns: tuple[Any, ...]) -> str:
+def _listed(columns: tuple[object, ...]) -> str:
     return ", ".join(f"`{column}`" for column in columns)

@@ -134,7 +134,7 @@ def evaluate(
         raise ValueError("The saved result holds no policy: it was withheld.")
     people, ends, noun = open_people(held, schema, Ends(tuple(terminal), rewards_at_end), key, chosen, public_key)
     named = policy_arrays(chosen)
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "return_range": ends.return_range(return_range, people.horizon),
         "max_ratio": max_ratio,
         "max_weight": max_weight,

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -38,7 +37,7 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
         policy = policy.policy
     if isinstance(policy, AbstractPolicy):
         return policy.arrays()
-    found: Mapping[str, Any] = {"": policy}
+    found: Mapping[str, object] = {"": policy}
     if isinstance(policy, (str, Path)):
         found = read_npz(read_bytes(Path(policy)), f"`{policy}`")
         if set(found) - {RULES} == {"advice", "support", "max_ratio", "max_weight"}:
@@ -65,4 +64,9 @@ def advice_of(policy: AnyPolicy, named: Mapping[str, np.ndarray]) -> np.ndarray:
     if "probabilities" in named:
         p = named["probabilities"]
         return stationary_advice(p if p.ndim == 3 else p[None])
+    if "actions" not in named and "advice" not in named:
+        raise TypeError(
+            "This policy cannot be compared with practice. Evaluate a `TabularPolicy`, or a `MeasuredPolicy` or a "
+            "subclass of it."
+        )
     return named["actions"] if "actions" in named else named["advice"]

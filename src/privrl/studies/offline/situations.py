@@ -6,7 +6,7 @@ several of them are averaged with the inverse of their noise variance as weights
 """
 
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import jax.numpy as jnp
 import numpy as np
@@ -37,7 +37,7 @@ class ReleasedVisits:
 
     def watch(self, name: str, statistic: AbstractStatistic, release: Release) -> None:
         """Looks at a release that was made."""
-        told: Any = statistic
+        told: object = statistic
         if isinstance(told, TellsVisits):
             total = np.asarray(told.visits_of(release.value), float)
             spread = jnp.broadcast_to(release.noise.variance, release.value.shape)
@@ -76,7 +76,7 @@ class Situations:
     noise: float
     practice: list[int] | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         return asdict(self)
 
     @classmethod

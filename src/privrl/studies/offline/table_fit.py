@@ -27,7 +27,7 @@ from privrl.studies.offline.learning import PracticeComparison, learn
 from privrl.studies.offline.task import Ends, Task
 from privrl.studies.results.result import Result
 
-AnySchema = str | Path | Mapping[str, Any] | TableDescription
+AnySchema = str | Path | Mapping[str, object] | TableDescription
 """A schema file, a mapping with the same names, or a description."""
 
 

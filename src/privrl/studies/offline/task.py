@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -72,7 +71,7 @@ class RuleArguments:
     action_names: tuple[str, ...] = ()
     doses: tuple[BinnedAction, ...] = ()
 
-    def compile(self, space: tuple[int, int], columns: tuple[Any, ...]) -> Rules:
+    def compile(self, space: tuple[int, int], columns: tuple[object, ...]) -> Rules:
         """The rules for states (or rows of measurements) and actions; refuses rules that leave no action."""
         named = {"action_names": self.action_names, "doses": self.doses}
         states = {} if columns else {"num_states": space[0], "state_names": self.state_names}

@@ -1,16 +1,14 @@
 """What learning from records returns: a policy, its certificate and its evaluation, saved as a folder."""
 
-import io
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import jax.numpy as jnp
 import numpy as np
-import pyarrow as pa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privrl.contracts.printing import html_table, short_repr
@@ -30,17 +28,19 @@ from privrl.studies.results.binding import (
     POLICY,
     REPORT,
     SavedFiles,
-    arrays_of,
     hash_files,
     json_bytes,
     policy_sha256,
 )
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
-from privrl.studies.results.saved_policies import export_policy, is_exported, read_policy
+from privrl.studies.results.saved_policies import export_policy, is_exported, policy_bytes, read_policy
 from privrl.writing import whole_folder
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def public_facts(certificate: Certificate, facts: Mapping[str, Any]) -> dict[str, Any]:
+
+def public_facts(certificate: Certificate, facts: Mapping[str, object]) -> dict[str, object]:
     """The facts about a result that may be shown: the one place that decides it, for every output.
 
     The number of people is public if neighbours replace one person; the number of their episodes only if, besides,
@@ -75,7 +75,7 @@ class Result:
     behind it.
     """
 
-    policy: Any  # a `TabularPolicy`, `LinearPolicy` or `MeasuredPolicy`, an assisted one, or `None`: withheld
+    policy: Any  # a policy of privrl or of a registered class, an assisted one, or `None`: withheld
     certificate: Certificate
     report: dict[str, Any] = field(default_factory=dict)
     advice: Any = None
@@ -118,7 +118,7 @@ class Result:
             return replace(decided, reasons=(*decided.reasons, Reason.REQUIRED_BETTER))
         return decided
 
-    def reporting(self, facts: Mapping[str, Any]) -> "Result":
+    def reporting(self, facts: Mapping[str, object]) -> "Result":
         """The same result with this report, which must come before a signature."""
         if self.certificate.signature:
             raise ValueError("The certificate is signed already, and names its report. Report first, then sign.")
@@ -157,9 +157,7 @@ class Result:
         found = {REPORT: json_bytes(_finite(self.report))}
         for name, policy in ((POLICY, self.policy), (ADVICE, self.advice)):
             if policy is not None:
-                file = io.BytesIO()
-                np.savez_compressed(file, allow_pickle=False, **arrays_of(policy))
-                found[name] = file.getvalue()
+                found[name] = policy_bytes(policy)
         exported = export_policy(self.policy, self.report)
         if exported is not None:
             found[EXPORTED] = json_bytes(exported, indent=None)
@@ -169,7 +167,7 @@ class Result:
             found[EVALUATION] = json_bytes(self.evaluation.to_json())
         return found
 
-    def table(self) -> pa.Table:
+    def table(self) -> "pa.Table":
         """The policy as an Arrow table: a row for each step, state and action, with its probability.
 
         >>> result = privrl.fit("env:riverswim", "dp-apvi", epsilon=1, delta=1e-6, episodes=200, key=0)
@@ -181,6 +179,8 @@ class Result:
         Raises:
             TypeError: the policy is not a table, for example because it decides by measurements, or was withheld.
         """
+        import pyarrow as pa  # a service works without it
+
         if isinstance(self.policy, TabularPolicy):
             shares = np.asarray(self.policy.probabilities)
             steps, states, actions = (axis.ravel() for axis in np.indices(shares.shape))
@@ -212,6 +212,9 @@ class Result:
         existing result is replaced, unless `overwrite` is false; a folder that holds anything else is refused. With
         `sign`, a private key as `privrl.privacy.accounting.signature.read_private_key` reads it, the certificate is
         signed, and with it every file that it names.
+
+        Raises:
+            TypeError: `load` could not read the policy (see `privrl.mdp.register_policy`). Nothing was written.
         """
         contents = self.contents()
         certificate = self._bound(contents)
@@ -257,7 +260,7 @@ class Result:
         return result
 
 
-def _finite(content: Any) -> Any:
+def _finite(content: object) -> object:
     """JSON with null in the place of numbers that are not finite."""
     if isinstance(content, Mapping):
         return {name: _finite(value) for name, value in content.items()}

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
-import pyarrow as pa
 from jaxtyping import Float, Int
 from scipy.stats import permutation_test
 
+from privrl.contracts.policy import class_in, is_registered
 from privrl.contracts.printing import html_table, short_repr
 from privrl.contracts.untrusted import MALFORMED, read_bytes, read_npz
 from privrl.mdp.lq import LinearPolicy
@@ -18,6 +17,9 @@ from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
 from privrl.studies.results.binding import CERTIFICATE, arrays_of, json_bytes
 from privrl.writing import whole_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RUN = "run.npz"
 _FILES = frozenset({RUN, CERTIFICATE})
@@ -89,18 +91,20 @@ class Run:
             "se": [None if np.isnan(x) else x for x in spread.tolist()],
         }
 
-    def table(self) -> pa.Table:
+    def table(self) -> "pa.Table":
         """Long rows as an Arrow table: for each seed and each block, the regret of all episodes up to its end.
 
         `run.table().to_pandas()` is a data frame if pandas is installed. The tables of several runs are joined with
         `pyarrow.concat_tables`.
         """
+        import pyarrow as pa  # a service works without it
+
         seeds, blocks = self.block_regret.shape
         rows = seeds * blocks
         return pa.table(
             {
                 "recipe": pa.array([self.recipe or self.certificate.learner] * rows),
-                "epsilon": np.full(rows, self.certificate.epsilon),
+                "epsilon": np.full(rows, float(f"{self.certificate.epsilon:.9g}")),  # 1, not 0.9999999999
                 "seed": np.repeat(np.arange(seeds), blocks),
                 "episode": np.tile(self.block_ends, seeds),
                 "regret": np.cumsum(self.block_regret * self.block_sizes, axis=1).ravel(),
@@ -148,7 +152,7 @@ class Run:
             TypeError: the policy of the run is of a kind that `load` cannot read.
         """
         kind = type(self.policy).__name__
-        if kind not in _SAVED:
+        if kind not in _SAVED and not is_registered(self.policy):
             raise TypeError(f"A run whose policy is a `{kind}` cannot be saved. Keep its `table()` instead.")
         arrays = {f"policy.{name}": array for name, array in arrays_of(self.policy).items()}
         text = {"kind": kind, "recipe": self.recipe, "facts": facts}
@@ -180,8 +184,8 @@ class Run:
         certificate = read_certificate(read_bytes(folder / CERTIFICATE))
         arrays = read_npz(read_bytes(folder / RUN), what)
         try:
-            kind = _SAVED[str(arrays["kind"])]
-            policy = kind(**{name[7:]: jnp.asarray(x) for name, x in arrays.items() if name.startswith("policy.")})
+            own = {name[7:]: x for name, x in arrays.items() if name.startswith("policy.")}
+            policy = (class_in(own) or _SAVED[str(arrays["kind"])]).from_arrays(own)
             ends, regret = arrays["block_ends"], arrays["block_regret"]
             if ends.ndim != 1 or regret.ndim != 2 or regret.shape[1] != len(ends) or np.any(np.diff(ends) < 1):
                 raise ValueError("The blocks do not fit.")
