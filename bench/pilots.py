@@ -81,7 +81,7 @@ def cells() -> Iterator[Cell]:
     yield Cell("ramp", ramp, (0.5, 0.5), "10/25/50/50%")
     yield Cell("ramp", ramp, (0.5, 0.5), "10/25/50/50%, practice drifts by .2", drift=0.2)
     yield Cell("ramp", pilot(4_000, 1.0), (0.5, 0.5), "equal arms, practice drifts by .2", drift=0.2)
-    yield Cell("ramp", pilot(5_000, 1.0, shares=RAMP), (0.692, 0.739), "10/25/50/50%, gain .047")
+    yield Cell("ramp", pilot(5_000, 1.0, shares=RAMP), (0.692, 0.739), "10/25/50/50%, gain .047", expected=0.63)
     yield Cell("coverage", tenth, (0.95, 0.75), "10% in the policy's arm, gain -.2")
     yield Cell("coverage", tenth, (0.5, 0.5), "10% in the policy's arm, no gain")
     yield Cell("coverage", pilot(1_000, 1.0), (0.9, 0.7), "equal arms, gain -.2")
@@ -265,7 +265,8 @@ def page(results: list[tuple[str, Any, float]], trials: int, pilots: int, comman
             ]
             for cell, found in section:
                 means = " / ".join(f"{m:g}" for m in cell.means)
-                lines.append(f"| {cell.note} | {cell.protocol.people:,} | {means} | {_rates(found)} |")
+                note = cell.note if cell.expected is None else f"{cell.note} (derived: {cell.expected:.2f} better)"
+                lines.append(f"| {note} | {cell.protocol.people:,} | {means} | {_rates(found)} |")
             lines.append("")
     for kind, found, _ in results:
         if kind == "wrong":
@@ -337,12 +338,15 @@ def check(
         held.append(("an interval excludes 0 exactly if there is a verdict", agree))
     if power:
         fine = all(abs(found["better"] - cell.expected) <= 0.03 for cell, found in power if cell.expected is not None)
-        held.append(("power within .03 of the derivation", fine))
+        held.append(("power within .03 of the derivation in every row that states it", fine))
     for world, share in _TO_USE.items():
         some = [f for f in used if f["world"] == world]
         gain, use = (sum(f["gain"] * (1 if k else f["adopted"]) for f in some) for k in (1, 0))
         if some and share is not None:
             held.append((f"{world}: in use at least {share:.0%} of the whole advice", use >= share * gain))
+        elif some:
+            rate = float(np.mean([f["adopted"] for f in some]))
+            held.append((f"{world}: the whole advice is adopted in at most {BETTER:g} of all pilots", rate <= BETTER))
     harmful = [f for f in used if f["gain"] <= 0]
     if harmful:
         rate = float(np.mean([f["adopted"] for f in harmful]))

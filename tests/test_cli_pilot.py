@@ -46,11 +46,19 @@ def test_plan_finds_the_number_of_people_and_counts_those_who_arrive_meanwhile(c
         (("--practice", 0.9, "--gain", 0.05, "--epsilon", 1, "--low", 1), "lower bound must be smaller"),
         (("--practice", 0.9, "--gain", 0.05, "--epsilon", 1, "--per-day", 0), "--per-day"),
         (("--practice", 0.5, "--gain", 0.0005, "--epsilon", 0.1), "A million people"),
+        (("--practice", 0.5, "--gain", -0.05, "--epsilon", 1), "`--gain` is -0.05. Give `--people`"),
+        (("--practice", 0.5, "--gain", 0.1, "--epsilon", 1, "--patience", -3), "`--patience` is -3 days"),
     ],
 )
 def test_plans_that_make_no_sense_are_refused(capsys, arguments, complaint):
     code, _, err = call(capsys, "pilot", "plan", *arguments)
     assert code == 2 and complaint in err
+
+
+def test_a_plan_for_harm_says_how_often_it_is_found(capsys):
+    arguments = ("pilot", "plan", "--practice", 0.5, "--gain", -0.2, "--people", 1000, "--epsilon", 3, "--looks", 2)
+    code, out, _ = call(capsys, *arguments)
+    assert code == 0 and "at most 1,000 people shows a loss of 0.2 with probability 1.00" in out
 
 
 def test_init_takes_arms_and_bounds_from_the_folder(capsys, folder):
@@ -82,8 +90,23 @@ def test_simulate_and_show(capsys, folder):
     assert math.isclose(sum(found["serving"]), 1)
     code, said, _ = call(capsys, "pilot", "show", out)
     assert code == 0 and "No look has been made yet." in said and Protocol.read(out).sha256 in said
-    for wrong in ((), ("--world", "riverswim", "--means", "1,2"), ("--means", "1,2,3")):
+    for wrong in (
+        (),
+        ("--world", "riverswim", "--means", "1,2"),
+        ("--means", "1,2,3"),
+        ("--means", "0,1", "--seeds", 0),
+    ):
         assert call(capsys, "pilot", "simulate", out, *wrong)[0] == 2
+    for world, complaint in (("lq-scalar", "not a finite environment"), ("severity-48", "has 50 states, 4 actions")):
+        code, _, err = call(capsys, "pilot", "simulate", out, "--world", world)
+        assert code == 2 and complaint in err
+    for means, complaint in (
+        (".5,99", "must lie within [0, "),
+        ("a,b", "numbers separated by commas"),
+        ("nan,1", "lie"),
+    ):
+        code, _, err = call(capsys, "pilot", "simulate", out, "--means", means)
+        assert code == 2 and complaint in err
     (folder / "policy.npz").write_bytes(b"another")
     code, _, err = call(capsys, "pilot", "simulate", out, "--world", "riverswim")
     assert code == 2 and "policy" in err

@@ -25,4 +25,4 @@ def test_a_policy_that_helps_is_adopted_and_one_that_harms_is_stopped(tmp_path: 
     assert harms["gain"] < -0.05 and harms["serving"] == "practice" and "worse than practice" in harms["verdict"]
     for name in WORLDS:
         assert PilotRecord.load(out / name / "pilot").sentence == content["pilots"][name]["verdict"]
-        assert "Pilot pilot" in (out / name / "pilot.html").read_text()
+        assert "A private randomised trial: pilot" in (out / name / "pilot.html").read_text()

@@ -14,7 +14,7 @@ def evaluation(practice: float, gain: float | None) -> Evaluation:
 
 
 def test_the_suggestion_is_the_one_of_the_plan():
-    found = suggest_pilot(evaluation(0.625, 0.104), {"return range": (0.0, 1.0)})
+    found = suggest_pilot(evaluation(0.625, 0.104), (0.0, 1.0))
     assert (found.people, found.points) == (1400, 10)
     assert (
         "a pilot with 1,400 people would show a gain of 10 points in nine of ten cases at epsilon 1" in found.sentence
@@ -23,5 +23,5 @@ def test_the_suggestion_is_the_one_of_the_plan():
 
 @pytest.mark.parametrize(("practice", "gain"), [(0.99, 0.5), (0.5, -0.2), (-3.0, None), (7.0, 0.3)])
 def test_every_evaluation_has_a_suggestion(practice, gain):
-    found = suggest_pilot(evaluation(practice, gain), {"return range": (0.0, 5.0)})
+    found = suggest_pilot(evaluation(practice, gain), (0.0, 5.0))
     assert found.gain > 0 and found.points is None and found.sentence

@@ -66,7 +66,8 @@ def test_people_are_randomised_counted_by_arm_and_served_what_is_better(store, c
     new = [pilot.begin_episode(f"later {i}") for i in range(20)]  # more than there are places
     assert {one.arm for one in new} == {1} and all(pilot.deadline(one) is None for one in new)
     pilot.record(new[-1], survival=0.0)  # answered, and not counted
-    assert pilot.plans.closed == look.number
+    assert pilot.plans.closed == look.number and pilot.next_closing is None
+    assert pilot.last_closing == 10.0 * look.number + PATIENCE  # one person came each second
 
 
 def test_sums_hold_the_people_of_each_arm_and_missing_ones_add_nothing(store, clock):

@@ -62,6 +62,8 @@ def test_every_change_changes_the_hash(change):
         ({"outcome": Outcome("survival", 1, 1)}, "bounds of outcome"),
         ({"outcome": Outcome("survival", missing=2)}, "`missing`"),
         ({"outcome": Outcome("sex")}, "different names"),
+        ({"secondary": (Outcome("survival by sex", share=0.1),)}, "may not be called"),
+        ({"subgroups": (Partition("all", ("f", "m"), 0.1),)}, "may not be called"),
         ({"secondary": (Outcome("days", 0, 30),)}, "`share`"),
         ({"subgroups": (Partition("sex", ("f",), 0.1),)}, "`groups`"),
         ({"subgroups": (Partition("sex", ("f", "m"), 0.9),)}, "`share`"),

@@ -229,6 +229,7 @@ def test_a_worse_policy_is_closed_and_its_share_divided_in_proportion():
     assert [one.verdict for one in looks[0].comparisons] == ["worse", ""]
     assert [one.policy for one in looks[1].comparisons] == ["assisted"]
     assert looks[0].arms[1].is_open is False and "worse" in looks[0].sentence
+    assert "`advice` was closed as worse at an earlier look" in looks[-1].sentence
     assert looks[-1].ended and looks[-1].serving == "practice" and plan.policy.served == 0
     assert not plan.policy.is_open(2)  # the trial has ended
 
@@ -240,6 +241,7 @@ def test_of_two_better_policies_the_larger_lower_bound_is_served_and_later_looks
     sums = np.rint(assigned * np.array([0.1, 0.7, 0.9])) - c * assigned
     state, plan = conduct(trial, assigned, assigned, sums)
     assert int(state.ended) == 2 == int(state.looks) and plan.policy.served == 2 and int(state.better) == 2
+    assert looks_of(trial, state)[-1].sentence.startswith("`assisted` is better than practice")
     assert np.asarray(state.running["survival"])[2:].any() == False  # noqa: E712
     kept = Trial(dataclasses.replace(THREE, after_better="practice"))
     assert conduct(kept, assigned, assigned, sums)[1].policy.served == 0
@@ -273,6 +275,7 @@ def test_intervals_exclude_zero_exactly_if_there_is_a_verdict(run):
 
 def test_a_simulated_trial_has_a_certificate_with_the_hash_and_can_be_rebuilt(run):
     assert run.certificate.bounds["protocol sha256"] == PILOT.sha256
+    assert "one person's record by another or by none" in run.certificate.bounds["public"]
     protocol = dataclasses.replace(
         THREE, epsilon=1.0, subgroups=(Partition("sex", ("f", "m"), 0.1),), secondary=(Outcome("days", 0, 30, 30, 0.2),)
     )

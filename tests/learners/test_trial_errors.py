@@ -111,4 +111,12 @@ def test_the_page_is_written_from_results():
     assert not dict(check([(cell, found | {"better": 0.03})], [], 20_000, 25))[
         'error rates of "better" at most 0.025 plus three standard errors'
     ]
+    for rate in (0.016, 0.03):
+        held = dict(check([], [used | {"world": "severity-108", "gain": -0.008, "adopted": rate}], 20_000, 25))
+        assert held["severity-108: the whole advice is adopted in at most 0.025 of all pilots"] == (rate < 0.025)
+    steep = next(cell for cell in cells() if cell.section == "ramp" and cell.expected is not None)
+    for power in (0.606, 0.59):
+        held = dict(check([(steep, found | {"better": power})], [], 20_000, 25))
+        (within,) = [fine for what, fine in held.items() if what.startswith("power within .03")]
+        assert within == (power > 0.6)
     assert len(tasks(10, 2, 5, "to use")) == 6

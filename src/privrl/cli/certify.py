@@ -8,22 +8,24 @@ import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privrl.cli.options.evaluation_options import decision_json, show_decision
+from privrl.cli.options.trusted_modules import TrustOption, trust_modules
 from privrl.cli.output import JsonOption, complain, emit, say
 from privrl.contracts.statistic import Adjacency
 from privrl.evaluation.decision import Decision
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.signature import read_public_key
-from privrl.studies.learner_settings import trust_classes
 from privrl.studies.offline.evaluating import policy_arrays
 from privrl.studies.results.binding import CERTIFICATE, SavedFiles
-from privrl.studies.results.certification import Verdict, certify_folder
+from privrl.studies.results.certification import Verdict, certify_folder, certify_pilot
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation, read_evaluation
+from privrl.studies.results.pilot_record import PILOT, PilotRecord
 from privrl.studies.results.result import Result
 
 
 def certify(
     folder: Annotated[
-        Path, typer.Argument(help="A folder that `privrl fit --out`, `privrl evaluate --out` or `Result.save` wrote.")
+        Path,
+        typer.Argument(help="A folder of `privrl fit --out`, `privrl evaluate --out` or `Result.save`, or of a pilot."),
     ],
     policy: Annotated[
         Path | None,
@@ -41,14 +43,7 @@ def certify(
     allow_non_private: Annotated[
         bool, typer.Option("--allow-non-private", help="Accept a result that protects no one.")
     ] = False,
-    trust: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--trust",
-            metavar="MODULE",
-            help="Import this module and derive certificates of its learners by its code; may be repeated.",
-        ),
-    ] = None,
+    trust: TrustOption = None,
     json: JsonOption = False,
 ) -> None:
     """Derive a saved certificate again from its settings and compare it, number by number and with the policy.
@@ -56,8 +51,7 @@ def certify(
     Exit code 1 if anything differs, or is not what was asked for. Without a public key a certificate is at most
     "consistent, not authenticated": anybody can write a consistent one.
     """
-    for module in trust or ():
-        trust_classes(module)
+    trust_modules(trust)
     key = None if public_key is None else read_public_key(public_key)
     asked: dict[str, Any] = {
         "max_epsilon": max_epsilon,
@@ -66,6 +60,9 @@ def certify(
         "adjacency": adjacency,
         "allow_non_private": allow_non_private,
     }
+    if (folder / PILOT).is_file():
+        _certify_pilot(folder, policy, key, asked, json)
+        return
     saved = SavedFiles.read(folder)
     if saved.certificate is None:
         if saved.evaluation_certificate is not None:
@@ -95,6 +92,25 @@ def certify(
             f"{f'no joint epsilon is known: {apart}' if together is None else f'it is {together:.6g} together.'}"
         )
     _show_verdict(folder, certificate, verdict, said, more, json, result.decision)
+
+
+def _certify_pilot(
+    folder: Path, policy: Path | None, key: Ed25519PublicKey | None, asked: dict[str, Any], json: bool
+) -> None:
+    """Certifies the record of a pilot."""
+    if policy is not None:
+        raise ValueError(f"`--policy` is for an evaluation on its own; `{folder}` is the record of a pilot.")
+    certificate, verdict = certify_pilot(folder, public_key=key, **asked)
+    said, more = [], {}
+    if verdict.files_ok:
+        record = PilotRecord.load(folder)
+        more = {"protocol_sha256": record.protocol.sha256, "result": record.sentence}
+        said = [
+            f"The certificate is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = "
+            f"{certificate.delta:g}, for the protocol with SHA-256 {record.protocol.sha256}.",
+            record.sentence,
+        ]
+    _show_verdict(folder, certificate, verdict, said, more, json)
 
 
 def _certify_evaluation(

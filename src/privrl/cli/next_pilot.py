@@ -1,11 +1,9 @@
 """The pilot that would settle what an evaluation leaves open, from public numbers and releases alone."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from privrl.cli.options.outcome_bounds import outcome_bounds
 from privrl.evaluation.estimates import Evaluation
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -47,16 +45,16 @@ class NextPilot:
         return {**numbers, "sentence": self.sentence}
 
 
-def suggest_pilot(evaluation: Evaluation, bounds: Mapping[str, Any]) -> NextPilot:
+def suggest_pilot(evaluation: Evaluation, return_range: tuple[float, float] | None) -> NextPilot:
     """Suggests a pilot of the whole advice, for the gain that the model of the evaluation names, or for a usual one.
 
     Arguments:
         evaluation: released estimates.
-        bounds: what the fit enforced on every record; the range of returns is among them.
+        return_range: the range of returns that the evaluation enforced; 0 to 1 by default.
     """
     from privrl.learners.trials.trial import find_people
 
-    low, high = outcome_bounds(bounds)
+    low, high = return_range or (0.0, 1.0)
     width = high - low
     practice = min(max((evaluation.practice.value - low) / width, _MARGIN), 1 - 2 * _MARGIN)
     named = evaluation.model_gain

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from privrl.cli.commands import App
-from privrl.cli.options.outcome_bounds import outcome_bounds
 from privrl.cli.options.parsing import EnvArgOption, EnvSeedOption, env_of, fresh_seed
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, emit, say, show_table, waiting
@@ -59,7 +58,13 @@ def plan(
         )
     if per_day is not None and not per_day > 0:
         raise ValueError(f"`--per-day` is {per_day:g}; it must be positive.")
+    if not patience > 0:
+        raise ValueError(f"`--patience` is {patience:g} days; it must be positive.")
     if people is None:
+        if not effect > 0:
+            raise ValueError(
+                f"`--gain` is {gain:g}. Give `--people`, or a positive gain for which to find the number of people."
+            )
         people = find_people(mean, effect, epsilon=epsilon, delta=delta, power=_POWER, looks=looks)
         if people is None:
             raise ValueError(
@@ -80,7 +85,7 @@ def plan(
                 "worse": found.worse,
                 "expected_people": found.people,
                 "arrive_during_patience": None if per_day is None else waiting_people,
-                "without_privacy": {"better": exact.better, "expected_people": exact.people},
+                "without_privacy": {"better": exact.better, "worse": exact.worse, "expected_people": exact.people},
                 "looks": [
                     {"people": int(end), "better_above": _text(u), "worse_below": _text(-w)}
                     for end, u, w in zip(protocol.ends, upper, lower, strict=True)
@@ -88,13 +93,14 @@ def plan(
             }
         )
         return
+    power, without = (one.worse if gain < 0 else one.better for one in (found, exact))
     say(
-        f"A pilot with at most {people:,} people shows a gain of {gain:g} with probability {found.better:.2f} at "
-        f"epsilon {epsilon:g} ({exact.better:.2f} without privacy)."
+        f"A pilot with at most {people:,} people shows a {'loss' if gain < 0 else 'gain'} of {abs(gain):g} with "
+        f"probability {power:.2f} at epsilon {epsilon:g} ({without:.2f} without privacy)."
     )
     extra = "" if per_day is None else f", and about {waiting_people:,} more arrive while the last records are awaited"
     say(f"It needs {found.people:,.0f} people on average until the deciding look{extra}.")
-    if exact.better - found.better > 0.1:
+    if without - power > 0.1:
         say("Privacy costs more than ten points of power: plan for more people, or for a larger epsilon.")
     rows = [
         (str(number), f"{end:,}", _number(u), _number(-w))
@@ -131,13 +137,15 @@ def init(
 
     check_file(context, out, overwrite=overwrite)
     result = Result.load(policy)
-    bounds = outcome_bounds(result.certificate.bounds)
-    lowest = bounds[0] if low is None else low
+    lowest, highest = result.certificate.return_range or (None, None)
+    lowest, highest = (lowest if low is None else low), (highest if high is None else high)
+    if lowest is None or highest is None:
+        raise ValueError("The fit enforced no range of returns. Give `--low` and `--high`.")
     protocol = Protocol(
         name,
         people,
         _arms(result, os.path.relpath(policy, out.parent), [use.strip() for use in arms.split(",")]),
-        Outcome(outcome, lowest, bounds[1] if high is None else high, missing=lowest),
+        Outcome(outcome, lowest, highest, missing=lowest),
         epsilon,
         delta,
         looks=looks,
@@ -158,7 +166,7 @@ def simulate(
     means: Annotated[
         str | None, typer.Option("--means", help="Instead: the mean outcome of each arm, separated by commas.")
     ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", help="Number of simulated pilots.")] = 1_000,
+    seeds: Annotated[int, typer.Option("--seeds", help="Number of simulated pilots.", min=1)] = 1_000,
     env_arg: EnvArgOption = None,
     env_seed: EnvSeedOption = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Replays the simulation.")] = None,
@@ -187,10 +195,7 @@ def simulate(
         ordered = [policies[arm.name] for arm in protocol.policies]
         people = PilotWorld.from_world(protocol, env_of(world, env_arg, env_seed), ordered, jax.random.key(number))
     else:
-        given = [float(mean) for mean in (means or "").split(",")]
-        if len(given) != len(protocol.arms):
-            raise ValueError(f"`--means` has {len(given)} numbers; the protocol has {len(protocol.arms)} arms.")
-        people = PilotWorld.binary(protocol, [(mean - protocol.outcome.low) / width for mean in given])
+        people = PilotWorld.binary(protocol, _read_means(means or "", protocol))
     with waiting("simulating"):
         run = privrl.run(
             people,
@@ -247,41 +252,82 @@ def show(
         f"{outcome.low + outcome.missing_value * (outcome.high - outcome.low):g}. Epsilon {protocol.epsilon:g}, delta "
         f"{protocol.delta:g}. Error rates: better {protocol.better:g}, worse {protocol.worse:g}."
     )
+    further = [f"secondary outcome `{one.name}`" for one in protocol.secondary]
+    further += [f"subgroups by `{one.name}` ({', '.join(one.groups)})" for one in protocol.subgroups]
+    if further:
+        say(f"Declared: {'; '.join(further)}.")
     say(f"SHA-256 of the protocol: {protocol.sha256}")
     if record is None or not record.looks:
         say("No look has been made yet.")
         return
     say(record.sentence)
-    rows = [
-        (
-            f"{look.number}",
-            f"{look.people:,}",
-            one.policy,
-            f"{one.estimate:+.4g}",
-            f"{_number(one.low)} to {_number(one.high)}",
-            f"{one.z:+.2f}",
-            _number(one.upper),
-            _number(-one.lower),
-            one.verdict + (" (rests on missing records)" if one.rests_on_missing else ""),
-        )
-        for look in record.looks
-        for one in look.comparisons
-    ]
-    columns = ("look", "people", "policy", "gain", "repeated interval", "z", "better above", "worse below", "verdict")
-    show_table("Looks", columns, rows)
+    columns = ("look", "people", "gain", "repeated interval", "z", "worse below", "better above")
+    for arm in protocol.policies:
+        found = [(look, one) for look in record.looks for one in look.comparisons if one.policy == arm.name]
+        rows = [
+            (
+                f"{look.number}",
+                f"{look.people:,}",
+                _number(one.estimate),
+                _interval(one),
+                f"{one.z:+.2f}",
+                _number(-one.lower),
+                _number(one.upper),
+            )
+            for look, one in found
+        ]
+        verdicts = [f"{one.verdict} at look {look.number}" for look, one in found if one.verdict]
+        title = f"`{arm.name}` against practice: {', '.join(verdicts) or 'no verdict'}"
+        show_table(title, columns, rows, numbers=len(columns))
+        if any(one.rests_on_missing for _, one in found):
+            say("This verdict rests on missing records: it disappears if every missing record counts against it.")
     last = record.looks[-1]
     arm_rows = [
-        (arm.name, f"{arm.assigned:,}", f"{arm.received:,.0f} ± {arm.received_se:.0f}", f"{arm.mean:.4g}")
+        (
+            arm.name,
+            f"{arm.assigned:,}",
+            f"{arm.received:,.0f} ± {2 * arm.received_se:,.0f}",
+            f"{arm.mean:.3g} ± {2 * arm.mean_se:.2g}",
+        )
         for arm in last.arms
     ]
-    show_table("Arms at the last look", ("arm", "assigned", "received", "mean outcome"), arm_rows, numbers=3)
-    further = [
-        (one.policy, one.group or one.outcome, f"{one.estimate:+.4g}", f"{_number(one.low)} to {_number(one.high)}")
+    show_table(
+        "Arms at the last look; ± is two standard errors",
+        ("arm", "assigned", "received", "mean outcome"),
+        arm_rows,
+        numbers=3,
+    )
+    harmed = [
+        (f"{look.number}", one.policy, one.group, _number(one.estimate), _interval(one))
+        for look in record.looks
+        for one in look.harmed
+    ]
+    if harmed:
+        columns_of_harm = ("look", "policy", "subgroup", "gain", "interval")
+        show_table("Harm in subgroups, at every look", columns_of_harm, harmed, numbers=2)
+    elif protocol.subgroups:
+        say("No look has shown harm in a declared subgroup.")
+    others = [
+        (one.policy, one.group or one.outcome, _number(one.estimate), _interval(one))
         for one in (*last.subgroups, *last.secondary)
     ]
-    if further:
+    if others:
         title = "Subgroups and secondary outcomes at the last look, not corrected for their number"
-        show_table(title, ("policy", "of", "gain", "interval"), further)
+        show_table(title, ("policy", "of", "gain", "interval"), others, numbers=2)
+
+
+def _read_means(text: str, protocol: Any) -> list[float]:
+    """The mean outcome of each arm as a share of the range."""
+    low, high = protocol.outcome.low, protocol.outcome.high
+    try:
+        given = [float(mean) for mean in text.split(",")]
+    except ValueError:
+        raise ValueError("`--means` must be numbers separated by commas, for example `.69,.74`.") from None
+    if len(given) != len(protocol.arms):
+        raise ValueError(f"`--means` has {len(given)} numbers; the protocol has {len(protocol.arms)} arms.")
+    if not all(low <= mean <= high for mean in given):
+        raise ValueError(f"`--means` must lie within [{low:g}, {high:g}], the range of `{protocol.outcome.name}`.")
+    return [(mean - low) / (high - low) for mean in given]
 
 
 def _arms(result: Any, place: str, uses: list[str]) -> tuple[Any, ...]:
@@ -300,6 +346,10 @@ def _arms(result: Any, place: str, uses: list[str]) -> tuple[Any, ...]:
 def _shares(found: Any, arm: int) -> tuple[str, ...]:
     shares = (found.better[arm], found.worse[arm], found.serving[arm])
     return tuple("" if arm == 0 and i < 2 else f"{share:.3f}" for i, share in enumerate(shares))
+
+
+def _interval(one: Any) -> str:
+    return f"{_number(one.low)} to {_number(one.high)}"
 
 
 def _number(value: float) -> str:

@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from privrl.learners.trials.trial import Trial
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import mu_of
 
@@ -11,6 +12,11 @@ from privrl.privacy.accounting.composition import mu_of
 def is_private(certificate: Certificate) -> bool:
     """Whether the certificate guarantees anything."""
     return certificate.notion != "none" and math.isfinite(certificate.epsilon)
+
+
+def is_pilot(certificate: Certificate) -> bool:
+    """Whether it is the certificate of a randomised trial."""
+    return certificate.learner == Trial.__name__
 
 
 def is_simulated(certificate: Certificate) -> bool:

@@ -1,5 +1,6 @@
 """The parts of a page that show a certificate: statements, warnings, the budget, the releases, and the bounds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -116,4 +117,6 @@ def _format_bound(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, (list, tuple)):
         return ", ".join(_format_bound(entry) for entry in value) or "none"
+    if isinstance(value, Mapping):
+        return "; ".join(f"{name}: {_format_bound(entry)}" for name, entry in value.items()) or "none"
     return str(value)

@@ -14,6 +14,7 @@ from privrl.reports.certificate_facts import (
     count_in_hundred,
     find_choosing_share,
     find_classes,
+    is_pilot,
     is_private,
     is_simulated,
     rests_on_choice,
@@ -54,12 +55,7 @@ def explain_certificate(certificate: Certificate) -> list[tuple[str, str]]:
         ("What can an attacker find out?", _explain_attack(certificate)),
         ("What do epsilon and delta mean?", _explain_parameters(certificate)),
         ("Who saw the real records?", _NOTION[certificate.notion].format(unit=unit)),
-        (
-            "What is not protected?",
-            f"Facts about all {unit}s together, such as which treatment tends to help: the policy is meant to reveal "
-            f"these. {_explain_count(certificate)} If the same records are used again, for another policy or to tune "
-            "this one, the budgets add up.",
-        ),
+        ("What is not protected?", _explain_unprotected(certificate)),
         ("Where did the noise come from?", _explain_noise(certificate)),
         (
             "Can this be checked?",
@@ -94,17 +90,19 @@ def _explain_attack(certificate: Certificate) -> str:
 
 
 def _explain_parameters(certificate: Certificate) -> str:
-    factor = math.exp(min(certificate.epsilon, 700.0))
+    factor, source = math.exp(min(certificate.epsilon, 700.0)), "pilot" if is_pilot(certificate) else "policy"
     slack = f", except with a probability of one in {round(1 / certificate.delta):,}" if certificate.delta > 0 else ""
     return (
-        f"Epsilon is {certificate.epsilon:.3g}: any conclusion drawn from the policy is at most {factor:.3g} times as "
-        f"likely with one {certificate.unit}'s record as with any other record in its place{slack}. Smaller values "
+        f"Epsilon is {certificate.epsilon:.3g}: any conclusion drawn from the {source} is at most {factor:.3g} times "
+        f"as likely with one {certificate.unit}'s record as with any other record in its place{slack}. Smaller values "
         "protect better; 0 would reveal nothing."
     )
 
 
 def _explain_records(certificate: Certificate) -> str:
     most, unit = certificate.records_per_unit, certificate.unit
+    if is_pilot(certificate):
+        return f"Each {unit} counts once, in the arm that was drawn when they first arrived."
     if most is None:
         return f"Each {unit} is counted once."
     if most == 1:
@@ -112,6 +110,21 @@ def _explain_records(certificate: Certificate) -> str:
     return (
         f"At most {most} episodes of each {unit} are used; if there were more, that many were drawn at random. The "
         "number of unused episodes is not public."
+    )
+
+
+def _explain_unprotected(certificate: Certificate) -> str:
+    unit = certificate.unit
+    if is_pilot(certificate):
+        return (
+            f"Facts about all {unit}s together, such as which arm does better: the pilot is meant to reveal these. Who "
+            f"took part and when, and each {unit}'s arm and group, are public. If the same records are used again, the "
+            "budgets add up."
+        )
+    return (
+        f"Facts about all {unit}s together, such as which treatment tends to help: the policy is meant to reveal "
+        f"these. {_explain_count(certificate)} If the same records are used again, for another policy or to tune "
+        "this one, the budgets add up."
     )
 
 

@@ -1,8 +1,7 @@
 """The part of a page that answers what a policy would change: for which people, how often, with how much support, and
 what would have to be collected for a release.
 
-It names no advised action, so it is shown for withheld policies too. Everything follows from releases and from public
-bounds.
+The situations of a withheld policy are listed only for review. Everything follows from releases and public bounds.
 """
 
 import itertools
@@ -37,6 +36,8 @@ def render_changes(
     situations: Situations | None,
     names: Names,
     terminal: Collection[int] = (),
+    *,
+    show_withheld: bool = False,
 ) -> Markup:
     """Answer the four questions about the policy that was evaluated.
 
@@ -47,6 +48,7 @@ def render_changes(
         situations: what releases show about states, if anything.
         names: the names of states and actions.
         terminal: states in which there is nothing to decide.
+        show_withheld: list the situations of a withheld policy, marked as not to be used.
     """
     policy = evaluation.policy
     return render(
@@ -56,6 +58,7 @@ def render_changes(
         changed=evaluation.changed,
         unsupported=min(max(evaluation.unsupported.value, 0.0), 1.0),
         support=_range_of_support(policy),
+        hidden=decision.outcome == "withheld" and not show_withheld,
         where=_table_of_changes(policy, situations, names, terminal),
         weighted=situations is not None and situations.seen is not None,
         measured=isinstance(policy, AssistedMeasuredPolicy),

@@ -52,7 +52,11 @@ def render_certified_evaluation(
         signed=str(signed),
         parts=CertificateParts.from_certificate(certificate),
         evaluation=render_evaluation(evaluation, certificate.unit, advice=not withheld),
-        changes=render_changes(evaluation, decision, certificate, None, names) if assisted.support.size else "",
+        changes=(
+            render_changes(evaluation, decision, certificate, None, names, show_withheld=show_withheld)
+            if assisted.support.size
+            else ""
+        ),
         decision=decision,
         withheld=withheld,
         show_withheld=show_withheld,

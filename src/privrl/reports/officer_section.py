@@ -5,10 +5,6 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from privrl.evaluation.decision import Decision
-from privrl.mdp.assisted import AssistedPolicy
-from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
-from privrl.mdp.measured_policy import MeasuredPolicy
-from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.gdp import gdp_epsilon
 from privrl.privacy.shared_budget import EarlierStudy
 from privrl.reports.certificate_facts import is_private, is_simulated
@@ -25,6 +21,7 @@ from privrl.studies.results.binding import (
 )
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
 from privrl.studies.results.result import Result
+from privrl.studies.results.saved_policies import export_policy
 
 _FILES = {
     CERTIFICATE: "what was released, with which noise, and the guarantee",
@@ -80,7 +77,7 @@ def _table_of_files(result: Result, decision: Decision | None) -> HtmlTable:
 
 def _find_files(result: Result) -> set[str]:
     """The names of the files of a saved result."""
-    exported = isinstance(result.policy, TabularPolicy | AssistedPolicy | MeasuredPolicy | AssistedMeasuredPolicy)
+    exported = export_policy(result.policy, {}) is not None
     there = {
         POLICY: result.policy is not None,
         EXPORTED: exported,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from markupsafe import Markup
 
+from privrl.contracts.printing import describe_seconds
 from privrl.learners.trials.looks import Comparison, Look
 from privrl.learners.trials.protocol import Protocol
 from privrl.plots.trial_plots import LookPoint, draw_boundaries, draw_gains
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 Embedding = Callable[["Figure", str], Markup]
 """Makes a plot with a description a part of a page."""
-_UNITS = (("days", 86_400.0), ("hours", 3_600.0), ("minutes", 60.0))
 
 
 class _PolicyCharts(NamedTuple):
@@ -45,7 +45,7 @@ def render_pilot(record: PilotRecord, problems: Sequence[str] = ()) -> str:
     certificate = replace(record.certificate, unit=to_noun(record.certificate.unit))
     return render_page(
         "pilot.html",
-        title=f"Pilot {record.protocol.name}: a private randomised trial",
+        title=f"A private randomised trial: {record.protocol.name}",
         problems=problems,
         certificate=certificate,
         signed=str(record.certificate),
@@ -72,9 +72,10 @@ def render_pilot_result(protocol: Protocol, looks: Sequence[Look], embed: Embedd
         after=_describe_serving(protocol, last),
         charts=[_chart(protocol, looks, arm.name, embed) for arm in protocol.policies if _points(looks, arm.name)],
         arms=None if last is None else _table_of_arms(last),
-        missing=_describe_missing(last),
+        missing=_describe_missing(looks),
         further=None if last is None else _table_of_further(last),
-        harmed=[one for one in (last.subgroups if last is not None else ()) if one.verdict == "worse"],
+        harmed=_describe_harm(looks),
+        groups=_table_of_groups(looks),
     )
 
 
@@ -148,9 +149,9 @@ def _missing(assigned: int, received: float) -> float:
     return min(max(1.0 - received / assigned, 0.0), 1.0) if assigned else 0.0
 
 
-def _describe_missing(last: Look | None) -> str:
-    """Whether the verdict rests on missing records."""
-    judged = [one for one in ([] if last is None else last.comparisons) if one.verdict]
+def _describe_missing(looks: Sequence[Look]) -> str:
+    """Whether a verdict rests on missing records."""
+    judged = [one for look in looks for one in look.comparisons if one.verdict]
     if not judged:
         return "Missing records count as the value of the protocol. There is no verdict that they could change."
     rests = [one for one in judged if one.rests_on_missing]
@@ -168,14 +169,62 @@ def _table_of_further(last: Look) -> HtmlTable | None:
             one.group or one.outcome,
             f"{one.estimate:+.3g}",
             f"{_bound(one.low)} to {_bound(one.high)}",
-            {"better": "above 0", "worse": "below 0"}.get(one.verdict, "contains 0"),
+            _describe_interval(one),
         )
         for one in found
     ]
     caption = "Subgroups and secondary outcomes at the last look; intervals are not corrected for their number"
     columns = ("policy", "of", "gain", "repeated interval", "interval")
-    marked: dict[int, Literal["chosen", "bad"]] = {i: "bad" for i, one in enumerate(found) if one.verdict == "worse"}
-    return HtmlTable(columns, rows, caption, numbers=(2, 3), marked=marked, stacked=True) if rows else None
+    return HtmlTable(columns, rows, caption, numbers=(2, 3), marked=_mark(found), stacked=True) if rows else None
+
+
+def _describe_harm(looks: Sequence[Look]) -> list[str]:
+    """Every subgroup in which a policy did worse than practice, with all looks at which it did."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for look in looks:
+        for one in look.harmed:
+            found.setdefault((one.group, one.policy), []).append(f"look {look.number} ({one.estimate:+.3g})")
+    return [
+        f"In the subgroup `{group}` the policy `{policy}` did worse than practice: {', '.join(at)}."
+        for (group, policy), at in found.items()
+    ]
+
+
+def _table_of_groups(looks: Sequence[Look]) -> HtmlTable | None:
+    """Every subgroup at every look."""
+    found = [(look, one) for look in looks for one in look.subgroups]
+    rows = [
+        (
+            str(look.number),
+            one.policy,
+            one.group,
+            f"{one.estimate:+.3g}",
+            f"{_bound(one.low)} to {_bound(one.high)}",
+            _describe_interval(one),
+        )
+        for look, one in found
+    ]
+    columns = ("look", "policy", "of", "gain", "repeated interval", "interval")
+    return (
+        HtmlTable(
+            columns,
+            rows,
+            "Subgroups at every look",
+            numbers=(3, 4),
+            marked=_mark([one for _, one in found]),
+            stacked=True,
+        )
+        if rows
+        else None
+    )
+
+
+def _describe_interval(one: Comparison) -> str:
+    return {"better": "above 0", "worse": "below 0"}.get(one.verdict, "contains 0")
+
+
+def _mark(found: Sequence[Comparison]) -> dict[int, Literal["chosen", "bad"]]:
+    return {i: "bad" for i, one in enumerate(found) if one.verdict == "worse"}
 
 
 def _table_of_protocol(protocol: Protocol) -> HtmlTable:
@@ -189,7 +238,7 @@ def _table_of_protocol(protocol: Protocol) -> HtmlTable:
         ("looks", f"{len(ends)}, the first after {ends[0]:,} people"),
         ("outcome", f"`{outcome.name}`, clipped to {outcome.low:g} to {outcome.high:g}; larger is better"),
         ("a missing record counts as", f"{missing:g}"),
-        ("patience", f"{_describe_time(protocol.patience)} after the arrival of the last person of a block"),
+        ("patience", f"{describe_seconds(protocol.patience)} after the arrival of the last person of a block"),
         ("error rate of better", f"{protocol.better:g}, one-sided, spent as {protocol.spending_better}"),
         ("error rate of worse", f"{protocol.worse:g}, one-sided, spent as {protocol.spending_worse}"),
         ("budget", f"epsilon = {protocol.epsilon:g}, delta = {protocol.delta:g}"),
@@ -199,11 +248,6 @@ def _table_of_protocol(protocol: Protocol) -> HtmlTable:
     rows += [(f"secondary outcome `{one.name}`", f"{one.share:g} of the budget") for one in protocol.secondary]
     rows += [(f"subgroups by `{one.name}`", ", ".join(one.groups)) for one in protocol.subgroups]
     return HtmlTable(("entry", "value"), rows, "Fixed before the first person was enrolled")
-
-
-def _describe_time(seconds: float) -> str:
-    name, size = next(((name, size) for name, size in _UNITS if seconds >= size), ("seconds", 1.0))
-    return f"{seconds / size:.3g} {name}"
 
 
 def _describe_shares(protocol: Protocol) -> list[str]:

@@ -73,7 +73,7 @@ def render_result(
         parts=CertificateParts.from_certificate(certificate),
         citation="" if problems else _cite(saved),
         evaluation=render_evaluation(evaluation, signed.unit, situations, advice=not withheld) if evaluation else "",
-        changes=_render_changes(result, decision, situations, names),
+        changes=_render_changes(result, decision, situations, names, show_withheld),
         decision=decision,
         withheld=withheld,
         show_withheld=show_withheld,
@@ -94,7 +94,7 @@ def _shown(result: Result, *, withheld: bool) -> object:
 
 
 def _render_changes(
-    result: Result, decision: Decision | None, situations: Situations | None, names: Names
+    result: Result, decision: Decision | None, situations: Situations | None, names: Names, show_withheld: bool
 ) -> Markup | str:
     evaluation = result.evaluation
     if evaluation is None or decision is None or not evaluation.policy.support.size:
@@ -102,7 +102,7 @@ def _render_changes(
     own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else result.certificate
     certificate = replace(own, unit=to_noun(own.unit))
     terminal = find_terminal_states(result.certificate)
-    return render_changes(evaluation, decision, certificate, situations, names, terminal)
+    return render_changes(evaluation, decision, certificate, situations, names, terminal, show_withheld=show_withheld)
 
 
 def _count_doses(table: object) -> tuple[int, ...]:

@@ -101,18 +101,32 @@ class Look:
 
     @property
     def sentence(self) -> str:
-        """The result of the look in one sentence."""
-        found = {one.verdict: one for one in reversed(self.comparisons) if one.verdict}
-        if better := found.get("better"):
-            return f"`{better.policy}` is better than practice: {_interval(better)}, after {self.people:,} people."
-        if worse := found.get("worse"):
-            return f"`{worse.policy}` is worse than practice: {_interval(worse)}, after {self.people:,} people."
-        state = "The trial ended without a verdict" if self.ended else "No verdict yet"
-        return (
-            f"{state} after {self.people:,} people: "
-            + "; ".join(f"`{one.policy}` {_interval(one)}" for one in self.comparisons)
-            + "."
-        )
+        """The result of the look in one sentence: every policy that was tried, first the one that is served."""
+        better = sorted((one for one in self.comparisons if one.verdict == "better"), key=lambda one: -one.low)
+        worse = [one for one in self.comparisons if one.verdict == "worse"]
+        undecided = "; ".join(f"`{one.policy}` {_interval(one)}" for one in self.comparisons if not one.verdict)
+        watched = {one.policy for one in self.comparisons}
+        closed = [arm.name for arm in self.arms[1:] if not arm.is_open and arm.name not in watched]
+        parts = [
+            f"`{one.policy}` is {'also ' if place else ''}better than practice: {_interval(one)}"
+            for place, one in enumerate(better)
+        ]
+        parts += [f"`{one.policy}` is worse than practice: {_interval(one)}" for one in worse]
+        if parts and undecided:
+            parts.append(f"no verdict {'' if self.ended else 'yet '}on {undecided}")
+        elif undecided:
+            further = "further " if closed else ""
+            state = f"The trial ended without a {further}verdict" if self.ended else f"No {further}verdict yet"
+            parts.append(f"{state} after {self.people:,} people: {undecided}")
+        if better or worse:
+            parts[-1] += f", after {self.people:,} people"
+        parts += [f"`{name}` was closed as worse at an earlier look" for name in closed]
+        return "; ".join(parts) + "."
+
+    @property
+    def harmed(self) -> tuple[Comparison, ...]:
+        """The subgroups in which a policy did worse than practice at this look."""
+        return tuple(one for one in self.subgroups if one.verdict == "worse")
 
 
 def _interval(one: Comparison) -> str:

@@ -247,6 +247,8 @@ class Protocol:
             )
         names = [*(outcome.name for outcome in self.outcomes), *(part.name for part in self.subgroups)]
         check(len(set(names)) == len(names) and all(names), f"outcomes and subgroups need different names: {names}.")
+        taken = {"all", *(f"{self.outcome.name} by {part.name}" for part in self.subgroups)}  # as in `Trial`
+        check(taken.isdisjoint(names), f"outcomes and subgroups may not be called {sorted(taken)}: results are.")
         shares = [outcome.share for outcome in self.secondary] + [part.share for part in self.subgroups]
         check(
             all(share > 0 for share in shares) and sum(shares) < 1 and self.outcome.share == 0,

@@ -32,7 +32,7 @@ from privrl.contracts.release import Declared
 from privrl.learners.trials.boundaries import GRID, Boundaries, boundaries_of, expect, increments_of_noise
 from privrl.learners.trials.protocol import Arm, Outcome, Protocol
 from privrl.privacy.trust.channels import AbstractCuratorChannel
-from privrl.statistics.arm_sums import ArmSums, Assignment, Outcomes
+from privrl.statistics.arm_sums import ArmSums, Assignment
 
 _ROUGH = 2**16  # simulated paths of a search
 ALL = "all"
@@ -118,15 +118,13 @@ class Trial(AbstractOnlineLearner):
     def bounds(self) -> dict[str, Any]:
         protocol = self.protocol
         return {
-            "horizon": 1,
-            "rewards": "estimated",
             "protocol sha256": protocol.sha256,
             "arms": list(self.arms),
             "outcomes": {outcome.name: [float(outcome.low), float(outcome.high)] for outcome in protocol.outcomes},
             "subgroups": {part.name: list(part.groups) for part in protocol.subgroups},
             "public": (
-                "who takes part and when, and each person's arm and group; neighbours replace one person's record and "
-                "keep these"
+                "who takes part and when, and each person's arm and group; neighbours replace one person's record by "
+                "another or by none and keep these"
             ),
         }
 
@@ -197,19 +195,6 @@ class Trial(AbstractOnlineLearner):
             shares=jnp.asarray(self.protocol.shares),
             judged=Judged(jnp.zeros((L, A)), jnp.zeros((L, A)), jnp.full((L, A), jnp.inf), jnp.full((L, A), jnp.inf)),
         )
-
-    def query_of(self, plan: Plan, arm: int, group: str = "") -> Plan:
-        """The plan as the query that one person's record answers.
-
-        Arguments:
-            arm: the person's arm; -1 if the person is not counted.
-            group: as `Protocol.cells_of` reads it.
-        """
-        return Plan(plan.policy, Assignment(jnp.asarray(arm), jnp.asarray(self.protocol.cells_of(group), int)))
-
-    def empty_record(self) -> Outcomes:
-        """A record in which every outcome is missing."""
-        return Outcomes(jnp.full(len(self.protocol.outcomes), jnp.nan))
 
     def count_people(self, people: Sequence[tuple[int, str]]) -> dict[str, Float[Array, "A _"]]:
         """The numbers assigned to each arm and group, for `enrol`: the arm and the group of each person who counts."""

@@ -25,7 +25,7 @@ KNOWN = frozenset({CERTIFICATE, POLICY, REPORT, ADVICE, EXPORTED, EVALUATION, EV
 _EVALUATED = {EVALUATION, EVALUATION_CERTIFICATE}
 
 
-def policy_sha256(policy: Any) -> str:
+def policy_sha256(policy: object) -> str:
     """SHA-256 of a policy: its arrays by name, with dtype and shape, little endian and in C order.
 
     `policy` is a dataclass of arrays, a mapping of names to arrays, or `None`: no policy, which has no array.
@@ -53,7 +53,7 @@ def hash_files(contents: Mapping[str, bytes]) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in sorted(contents.items())}
 
 
-def json_bytes(content: Any, indent: int | None = 2) -> bytes:
+def json_bytes(content: object, indent: int | None = 2) -> bytes:
     """A JSON file."""
     return json.dumps(content, indent=indent, allow_nan=False).encode()
 

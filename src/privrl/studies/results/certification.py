@@ -1,10 +1,10 @@
-"""`certify`: does a certificate hold, and for this policy?
+"""`certify`: checks that a certificate holds, and that it belongs to a policy.
 
-A certificate is *consistent* if every number in it follows from the settings that it records, and if the policy beside
-it is the one that it names. Anybody could have written a consistent file; it is *authenticated* if the owner of a
-given key has signed it.
+A certificate is *consistent* if every number in it follows from the settings that it records, and if it names the
+policy that it came with. Anyone can write a consistent file. A certificate is *authenticated* if the owner of a given
+key has signed it.
 
-What only a signature binds: that these settings are those of the program that ran; what the unit is (its name, and
+Only a signature vouches for the rest: that the program ran with these settings; the unit (its name, and
 `records_per_unit`), the source of the noise, notes, version and date; and the arrays whose numbers were not kept.
 """
 
@@ -13,13 +13,15 @@ import functools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TypedDict, TypeVar, Unpack
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from privrl.contracts.learner import AbstractAnalysis, AbstractOfflineAnalysis, AbstractOnlineLearner
+from privrl.contracts.untrusted import read_bytes
 from privrl.learners.published_noise import published
-from privrl.privacy.accounting.certificate import Certificate
+from privrl.privacy.accounting.certificate import Certificate, read_certificate
 from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
 from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
 from privrl.privacy.accounting.signature import SignatureError
@@ -27,8 +29,9 @@ from privrl.privacy.continual.participation import Participation
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
 from privrl.studies.open_ended import OpenEnded
 from privrl.studies.rebuilt import NotOursError, is_complete, learner_of
-from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, SavedFiles, policy_sha256
+from privrl.studies.results.binding import CERTIFICATE, EVALUATION, EVALUATION_CERTIFICATE, SavedFiles, policy_sha256
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.pilot_record import PILOT, PilotRecord
 from privrl.studies.results.result import Result
 from privrl.studies.study import Study, participation_of
 
@@ -39,7 +42,7 @@ _LONGEST_REASON = 500  # characters of an error, which may quote the file
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was checked, and why it failed if it did; `of_file` if it is a file of the folder."""
+    """The outcome of one check, with the reason if it failed; `of_file` if it concerns a file of the folder."""
 
     name: str
     ok: bool
@@ -47,13 +50,23 @@ class Check:
     of_file: bool = False
 
 
+class Requirements(TypedDict, total=False):
+    """What `certify` can require of a certificate; its arguments describe them."""
+
+    max_epsilon: float | None
+    max_delta: float | None
+    unit: str | None
+    adjacency: str | None
+    allow_non_private: bool
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """All that `certify` looked at.
+    """The outcome of all checks of `certify`.
 
     Attributes:
-        checks: one after another.
-        authenticated: the owner of the given key signed this certificate.
+        checks: in the order in which they ran.
+        authenticated: whether the owner of the given key signed this certificate.
     """
 
     checks: tuple[Check, ...]
@@ -65,7 +78,7 @@ class Verdict:
 
     @property
     def files_ok(self) -> bool:
-        """Whether every file is the one that a certificate names, so that it can be shown."""
+        """Whether every file is the one that a certificate names. Only then may it be shown."""
         return all(check.ok for check in self.checks if check.of_file)
 
     @property
@@ -79,7 +92,7 @@ class Verdict:
             return "does NOT hold"
         return "consistent and authenticated" if self.authenticated else "consistent, not authenticated"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain JSON: every check by name."""
         return {
             "ok": self.ok,
@@ -91,7 +104,7 @@ class Verdict:
 
 def certify(
     certificate: Certificate,
-    policy: Any,
+    policy: object,
     *,
     public_key: Ed25519PublicKey | None = None,
     max_epsilon: float | None = None,
@@ -100,7 +113,7 @@ def certify(
     adjacency: str | None = None,
     allow_non_private: bool = False,
 ) -> Verdict:
-    """Checks a certificate, and what is required of it.
+    """Checks that a certificate is consistent and meets your requirements.
 
     >>> result = privrl.fit("env:riverswim", "dp-apvi", epsilon=1, delta=1e-6, episodes=200, key=0)
     >>> verdict = privrl.certify(result.certificate, result.policy, max_epsilon=1)
@@ -112,12 +125,12 @@ def certify(
     Arguments:
         certificate, policy: as saved; `Result.load` reads both.
         public_key: the key that must have signed. Without a key nothing is authenticated, signature or not.
-        max_epsilon, max_delta: the largest that are accepted.
-        unit, adjacency: the only ones that are accepted.
+        max_epsilon, max_delta: the largest values that you accept.
+        unit, adjacency: the only unit and adjacency that you accept.
         allow_non_private: accept a result that protects no one.
 
     Returns:
-        every check, with the reason if it failed. A certificate that makes no sense fails its checks.
+        every check, with the reason if it failed. A malformed certificate fails its checks.
 
     Raises:
         TypeError: `certificate` is not a `Certificate`. The content of a file never raises.
@@ -141,16 +154,18 @@ def certify(
             checks.append(_guarded(f"max-{what}", functools.partial(_above, what, stated, most)))
     for name, wanted, found in (("unit", unit, certificate.unit), ("adjacency", adjacency, certificate.adjacency)):
         if wanted is not None:
-            checks.append(_check(name, [] if found == wanted else [f"`{name}` is {found!r}, and {wanted!r} is asked."]))
+            checks.append(_check(name, [] if found == wanted else [f"`{name}` is {found!r}; {wanted!r} is required."]))
     return Verdict(tuple(checks), authenticated)
 
 
-def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None, **asked: Any) -> Verdict:
+def certify_result(
+    result: Result, *, public_key: Ed25519PublicKey | None = None, **asked: Unpack[Requirements]
+) -> Verdict:
     """Checks the certificate of a result, and that of its evaluation if it has its own.
 
     Arguments:
         result: a result in memory; `certify_folder` checks the files of a saved one too.
-        public_key: whose signature is wanted: on the policy's certificate, and on the other one if it is signed.
+        public_key: the key that must have signed the policy's certificate, and the other one if it is signed.
         asked: the other arguments of `certify`, for each of the two; `max_epsilon` also for both together.
     """
     verdict = certify(result.certificate, result.policy, public_key=public_key, **asked)
@@ -166,9 +181,13 @@ def certify_result(result: Result, *, public_key: Ed25519PublicKey | None = None
 
 
 def certify_folder(
-    saved: SavedFiles, policy: Any = None, *, public_key: Ed25519PublicKey | None = None, **asked: Any
+    saved: SavedFiles,
+    policy: object = None,
+    *,
+    public_key: Ed25519PublicKey | None = None,
+    **asked: Unpack[Requirements],
 ) -> Verdict:
-    """Checks a saved result, or an evaluation in a folder of its own: every file by its name, and the certificates.
+    """Checks a saved result, or an evaluation in a folder of its own: every file, and the certificates.
 
     Every file must be the one that a certificate names. With `public_key`, or if the policy's certificate is signed,
     an evaluation that was added later must be signed too.
@@ -176,7 +195,7 @@ def certify_folder(
     Arguments:
         saved: the folder as it was read.
         policy: the policy that an evaluation in a folder of its own is about; without it, that is not checked.
-        public_key: whose signature is wanted.
+        public_key: the key that must have signed.
         asked: the other arguments of `certify`.
     """
     files = saved.problems()
@@ -197,8 +216,28 @@ def certify_folder(
     return replace(verdict, checks=(*checks, *named))
 
 
+def certify_pilot(
+    folder: Path, *, public_key: Ed25519PublicKey | None = None, **asked: Unpack[Requirements]
+) -> tuple[Certificate, Verdict]:
+    """Checks the saved record of a pilot: its certificate, and that `pilot.json` is the file and the protocol of it.
+
+    Arguments:
+        folder: what `PilotRecord.save` wrote.
+        public_key: the key that must have signed.
+        asked: the other arguments of `certify`.
+    """
+    certificate = read_certificate(read_bytes(folder / CERTIFICATE))
+    verdict = certify(certificate, None, public_key=public_key, **asked)
+    try:
+        PilotRecord.load(folder)
+        problem = ""
+    except ValueError as error:
+        problem = str(error)
+    return certificate, replace(verdict, checks=(*verdict.checks, Check(PILOT, not problem, problem, of_file=True)))
+
+
 def _unsigned(saved: SavedFiles, public_key: Ed25519PublicKey | None) -> dict[str, str]:
-    """The files of an evaluation that was added later, if no signature covers them and one is wanted."""
+    """The files of an evaluation that was added later, if they need a signature and have none."""
     own, certificate = saved.evaluation_certificate, saved.certificate
     if own is None or certificate is None or not saved.added_later:
         return {}
@@ -213,15 +252,15 @@ def _unsigned(saved: SavedFiles, public_key: Ed25519PublicKey | None) -> dict[st
 def _together_above(evaluation: CertifiedEvaluation, policy: Certificate, most: float) -> list[str]:
     if why := evaluation.apart_from(policy):
         return [why]
-    return _above("for somebody who is in both tables epsilon", evaluation.together_with(policy)[0], most)
+    return _above("for a person in both tables, epsilon", evaluation.together_with(policy)[0], most)
 
 
 def _above(name: str, found: float, most: float) -> list[str]:
-    return [] if 0.0 <= found <= most else [f"{name} is {found:.6g}, and at most {most:g} is asked."]
+    return [] if 0.0 <= found <= most else [f"{name} is {found:.6g}; at most {most:g} is allowed."]
 
 
 def _exposed(certificate: Certificate) -> list[str]:
-    """Why a result protects no one, if it does not: no guarantee, or noise that can be replayed."""
+    """Why a result protects no one, if so: it has no guarantee, or noise that can be replayed."""
     try:
         finite = certificate.notion != "none" and math.isfinite(certificate.epsilon)
     except (TypeError, OverflowError):
@@ -238,13 +277,13 @@ def _check(name: str, problems: list[str]) -> Check:
 
 
 def _guarded(name: str, look: Callable[[], list[str]]) -> Check:
-    """A file may say anything: whatever goes wrong while it is read is a problem of the file."""
+    """Runs a check. A file may contain anything, so an error while it is read is a failed check, not an exception."""
     try:
         return _check(name, look())
     except Exception as error:
         why = str(error) or type(error).__name__
         why = why if len(why) <= _LONGEST_REASON else f"{why[:_LONGEST_REASON]}..."
-        return Check(name, False, f"It cannot be checked, because it makes no sense: {why}")
+        return Check(name, False, f"It cannot be checked, because it is malformed: {why}")
 
 
 def _signature(certificate: Certificate, key: Ed25519PublicKey) -> Check:
@@ -253,13 +292,13 @@ def _signature(certificate: Certificate, key: Ed25519PublicKey) -> Check:
     except SignatureError as error:
         return Check("signature", False, str(error))
     except (TypeError, ValueError):
-        return Check("signature", False, "The signature makes no sense.")
+        return Check("signature", False, "The signature is malformed.")
     return Check("signature", True)
 
 
-def _policy_problems(certificate: Certificate, policy: Any) -> list[str]:
+def _policy_problems(certificate: Certificate, policy: object) -> list[str]:
     if not certificate.result_sha256:
-        return ["It names no policy, so it may be about any. Results that were saved by an older privrl have none."]
+        return ["It names no policy, so it could belong to any. Older versions of privrl saved such results."]
     if certificate.result_sha256 != policy_sha256(policy):
         return ["The policy is not the one that this certificate is about."]
     return []
@@ -273,22 +312,23 @@ def _is_date(text: str) -> bool:
 
 
 def _settings_problems(certificate: Certificate, authenticated: bool) -> list[str]:
-    """What does not follow from the recorded settings. Where nothing can be derived from them, it needs a key."""
+    """What does not follow from the recorded settings. If nothing can be derived from them, only a signature helps."""
     study = certificate.study
     if study is None:
-        return ["It records no settings to derive it from."]
+        return ["It records no settings from which it could be derived."]
     try:
         learner = learner_of(study["learner"])
         privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
         enforced = _plain(_asked(learner, learner.bounds))
         rebuilt = _asked(learner, lambda: _study(learner, certificate, study["users"], privatizer))
     except (NotOursError, UnknownPrivatizerError) as error:
-        return [] if authenticated else [f"{error} It can only be believed with a signature: use `--public-key`."]
+        return [] if authenticated else [f"{error} Only a signature can vouch for it: use `--public-key`."]
     online = study["users"] is not None
     follows = {
         "learner": type(learner).__name__,
         "notion": "joint" if online and privatizer.notion == "central" else privatizer.notion,
         "bounds": enforced,
+        "return_range": _plain(learner.return_range),
         "relation": rebuilt.relation,
         "neighbours": rebuilt.neighbours,
         "group_shares": rebuilt.ledger.groups,
@@ -304,7 +344,7 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
 
 
 def _asked(learner: AbstractAnalysis, question: Callable[[], _Answer]) -> _Answer:
-    """What a rebuilt learner says; it cannot where that depends on an array whose numbers were not kept."""
+    """The answer of a rebuilt learner. It has none if the answer depends on an array whose numbers were not kept."""
     try:
         return question()
     except (AttributeError, TypeError) as error:
@@ -316,12 +356,12 @@ def _asked(learner: AbstractAnalysis, question: Callable[[], _Answer]) -> _Answe
 def _study(
     learner: AbstractAnalysis,
     certificate: Certificate,
-    users: int | Mapping[str, Any] | None,
+    users: int | Mapping[str, object] | None,
     privatizer: AbstractPrivatizer,
 ) -> Study:
-    """The study of this learner with this number of people; of one person's messages if no number is fixed.
+    """The study of this learner with this number of people, or of one person's messages if no number is fixed.
 
-    How much of one person counts is a promise of the certificate, from which the rest is derived.
+    The certificate states how much of one person counts; the rest is derived from that.
     """
     if isinstance(learner, AbstractOfflineAnalysis):
         if users is not None:
@@ -338,7 +378,7 @@ def _study(
     return Study.online(learner, privatizer, OpenEnded.from_json(users) if isinstance(users, Mapping) else users, often)
 
 
-def _plain(content: Any) -> Any:
+def _plain(content: object) -> object:
     """Tuples as lists, as in JSON."""
     if isinstance(content, Mapping):
         return {key: _plain(value) for key, value in content.items()}

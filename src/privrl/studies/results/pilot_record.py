@@ -1,7 +1,8 @@
 """What a pilot has shown so far: its protocol, every look and the certificate; saved as a folder.
 
-`pilot.json` holds the protocol and the looks, `certificate.json` names its hash. Nothing else is written: everything in
-it is a function of the protocol, of arrivals, arms and groups, and of releases.
+`pilot.json` holds the protocol and the looks, `certificate.json` names its hash and the protocol that the guarantee is
+derived from. Nothing else is written: everything in it is a function of the protocol, of arrivals, arms and groups, and
+of releases.
 """
 
 import dataclasses
@@ -17,7 +18,9 @@ import msgspec
 from privrl.contracts.untrusted import read_bytes, read_json
 from privrl.learners.trials.looks import Look
 from privrl.learners.trials.protocol import Protocol
+from privrl.learners.trials.trial import Trial
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
+from privrl.studies.learner_settings import settings_of
 from privrl.studies.results.binding import CERTIFICATE, hash_files, json_bytes, policy_sha256
 from privrl.writing import whole_folder
 
@@ -82,14 +85,20 @@ class PilotRecord:
         """Reads what `save` wrote.
 
         Raises:
-            ValueError: a file is missing, malformed, or not the one that the certificate names.
+            ValueError: a file is missing, malformed, or not the one that the certificate names, or the certificate
+                is that of another protocol.
         """
         folder = Path(folder)
         content = read_bytes(folder / PILOT)
         certificate = read_certificate(read_bytes(folder / CERTIFICATE))
         if dict(certificate.files) != hash_files({PILOT: content}):
             raise ValueError(f"`{PILOT}` in `{folder}` is not the file that the certificate names. Do not use it.")
-        return cls(*read_looks(read_json(content, f"`{PILOT}`")), certificate)
+        protocol, looks = read_looks(read_json(content, f"`{PILOT}`"))
+        if certificate.study is None or certificate.study["learner"] != settings_of(Trial(protocol)):
+            raise ValueError(
+                f"The certificate in `{folder}` is that of another protocol than `{PILOT}`. Do not use it."
+            )
+        return cls(protocol, looks, certificate)
 
 
 def read_looks(content: Any) -> tuple[Protocol, tuple[Look, ...]]:
@@ -102,7 +111,10 @@ def read_looks(content: Any) -> tuple[Protocol, tuple[Look, ...]]:
         if content["format"] != _FORMAT:
             raise ValueError(f"`format` must be {_FORMAT!r}.")
         looks = tuple(msgspec.convert(_restored(look), Look) for look in content["looks"])
-        return Protocol.from_json(content["protocol"]), looks
+        protocol = Protocol.from_json(content["protocol"])
+        if content["sha256"] != protocol.sha256:
+            raise ValueError("`sha256` is not that of the protocol.")
+        return protocol, looks
     except (KeyError, TypeError, msgspec.ValidationError, ValueError) as error:
         raise ValueError(f"`{PILOT}` is not the record of a pilot, or is damaged.") from error
 

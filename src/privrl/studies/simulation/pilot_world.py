@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from privrl.contracts.learner import Plan
+from privrl.envs.recorded_world import OfflineEnv
 from privrl.learners.trials.protocol import Protocol
 from privrl.learners.trials.trial import Trial, TrialState
 from privrl.mdp.assisted import AssistedPolicy
@@ -108,7 +109,11 @@ class PilotWorld(eqx.Module):
         Arguments:
             world: a finite environment, with practice that may see more than the recorded state.
             policies: the policy of each arm but practice, on recorded states.
+
+        Raises:
+            ValueError: the world is not finite, or has other states or actions than a policy.
         """
+        _check_sizes(protocol, world, policies)
         outcome = protocol.outcome
         width = outcome.high - outcome.low
         arms: list[tuple[np.ndarray, np.ndarray]] = []  # rescaled values and their probabilities
@@ -120,11 +125,10 @@ class PilotWorld(eqx.Module):
                     _at_bounds((practice + assisted_gain(world, policy, sample, key=own).value - outcome.low) / width)
                 )
                 continue
-            tabular = policy if hasattr(policy, "probabilities") else TabularPolicy(jnp.asarray(policy))
-            returns = (_returns(world.sample(tabular, sample, own)) - outcome.low) / width
+            returns = (_returns(world.sample(policy, sample, own)) - outcome.low) / width
             clipped = np.clip(returns, 0.0, 1.0)
             if np.isin(clipped, (0.0, 1.0)).all() and np.array_equal(clipped, returns):
-                arms.append(_at_bounds((float(world.value(tabular)) - outcome.low) / width))
+                arms.append(_at_bounds((float(world.value(policy)) - outcome.low) / width))
             else:
                 arms.append(_levels(clipped))
         support = np.unique(np.concatenate([values for values, _ in arms]))
@@ -236,6 +240,23 @@ def characterise(protocol: Protocol, states: TrialState, gains: Sequence[float])
         float(covered.mean()),
         agree,
     )
+
+
+def _check_sizes(protocol: Protocol, world: Any, policies: Sequence[Any]) -> None:
+    """Refuses a world in which a policy cannot act."""
+    if not isinstance(world, OfflineEnv):
+        raise ValueError(f"`{world.name}` is not a finite environment. Simulate the pilot by the means of its arms.")
+    sizes = (world.horizon, world.num_states, world.num_actions)
+    for arm, policy in zip(protocol.policies, policies, strict=True):
+        if isinstance(policy, AssistedPolicy):
+            fits = len(policy.advice) == world.num_states and bool((policy.advice < world.num_actions).all())
+        else:
+            fits = isinstance(policy, TabularPolicy) and policy.probabilities.shape == sizes
+        if not fits:
+            raise ValueError(
+                f"The policy of the arm `{arm.name}` is not one for `{world.name}`, which has {sizes[1]} states, "
+                f"{sizes[2]} actions and {sizes[0]} steps. Name the world that it was learnt for."
+            )
 
 
 def _at_bounds(mean: float) -> tuple[Float[np.ndarray, " 2"], Float[np.ndarray, " 2"]]:
