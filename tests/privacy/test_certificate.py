@@ -123,6 +123,7 @@ def test_an_altered_ledger_is_noticed(change):
         (lambda c, release, noise: c.update(files={"report.json": 1}), "must be text, not a whole number."),
         (lambda c, release, noise: c.update(extra=1), "`extra` is not expected"),
         (lambda c, release, noise: c.pop("files"), "`files` is missing"),
+        (lambda c, release, noise: c.pop("claimed"), "`claimed` is missing"),  # it is null
         (lambda c, release, noise: c.update(epsilon=10**400), "out of range"),
     ],
 )

@@ -73,6 +73,13 @@ class AbstractStatistic(eqx.Module):
         return False
 
     @property
+    def least_inner_product(self) -> float:
+        """A lower bound on the inner product of the answers of any two contributions, whatever was published to either:
+        0 if they are `nonnegative`. By default -C^2, with C the norm of one; a larger one lowers the noise for people
+        who return."""
+        return 0.0 if self.nonnegative else -(self.l2("add-remove") ** 2)
+
+    @property
     def distinct(self) -> bool:
         """Whether no record has two nonzero blocks in one place (see `parts`). Its norm is then the norm of its blocks,
         which need not be added up first."""

@@ -125,7 +125,7 @@ class ParameterGradient(AbstractEpisodeGradient):
     def shape(self) -> tuple[int, ...]:
         return self.slopes.shape[-1:]
 
-    def contribution(self, record: Trajectory, query: Any) -> Float[Array, " d"]:
+    def contribution(self, record: Trajectory, query: object) -> Float[Array, " d"]:
         del query
         S, A, d = self.slopes.shape
         rows = Transitions.from_trajectory(record)

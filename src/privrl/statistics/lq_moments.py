@@ -133,6 +133,11 @@ class LQGram(AbstractBoundedMoment):
     """
 
     @property
+    def nonnegative(self) -> bool:
+        """Twice the inner product of two upper triangles is that of the matrices plus that of their diagonals."""
+        return True
+
+    @property
     def shape(self) -> tuple[int, ...]:
         p = self.state_dim + self.input_dim
         return (p * (p + 1) // 2,)

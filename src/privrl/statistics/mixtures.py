@@ -55,7 +55,8 @@ class MixtureMoments(AbstractStatistic):
     ||phi phi^T - psi psi^T||_F^2 + |phi y - psi y'|^2 = ||phi a^T - psi b^T||_F^2 = |phi|^2 |a|^2 + |psi|^2 |b|^2
     - 2 t (t + y y'). The first two are at most L^2 (L^2 + 1) v^4 each, and the last at most v^4/2 (t = -y y'/2), or
     2 L^2 (1 - L^2) v^4 where |t| <= L^2 v^2 forbids that (L^2 < 1/2). For L = 1: 4.5 v^4. An upper triangle
-    without the sqrt 2 has at most the Frobenius norm.
+    without the sqrt 2 has at most the Frobenius norm. Two terms, whatever was published to either, have the inner
+    product t (t + y y'), which is at least minus half of that last bound.
     """
 
     ranges: Float[Array, " H"]
@@ -85,6 +86,18 @@ class MixtureMoments(AbstractStatistic):
         if self.base is not None:
             return 1, self.base.shape[-1]
         return (1, S * A * S) if self.as_printed else (S * A, S)
+
+    @property
+    def nonnegative(self) -> bool:
+        """One-hot features: values and targets are not negative."""
+        return self.base is None
+
+    @property
+    def least_inner_product(self) -> float:
+        if self.base is None or self.as_printed:
+            return super().least_inner_product
+        L2 = (float(self.norm) * _ROUNDING) ** 2
+        return -(0.25 if L2 >= 0.5 else L2 * (1.0 - L2)) * float(np.sum(np.asarray(self.ranges)[1:] ** 4))
 
     @property
     def weight(self) -> float:
@@ -123,7 +136,7 @@ class MixtureMoments(AbstractStatistic):
         place = rows.step * B + (s * A + a if B > 1 else 0)
         return place, jnp.concatenate([gram, phi * target[:, None]], axis=1)  # [liao-he-gu A1:13] without xi_h
 
-    def contribution(self, record: Any, query: Any) -> Float[Array, "T B n"]:
+    def contribution(self, record: object, query: object) -> Float[Array, "T B n"]:
         place, blocks = self.parts(record, query)
         T, B, n = self.shape
         return jnp.zeros((T * B, n)).at[place].add(blocks).reshape(self.shape)

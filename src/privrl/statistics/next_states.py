@@ -42,6 +42,11 @@ class FeatureTransitions(AbstractRowStatistic):
     [-1/2, 1/2] is at most n, hence sqrt(Delta^2 + n^2) together (uncentred it would be max(D, n) in place of n, for
     sqrt(2) Delta). Different steps are different slots, so the whole episode moves the table by sqrt(H) times that.
     Adding or removing an episode: sqrt(H) n, with rewards sqrt(5/4 H) n. All scale with the largest weight.
+
+    Two transitions have at one step the inner product w w' <x, x'> (1[same next state] + c c'). If <x, x'> is
+    negative, this is at least 5/4 <x, x'> with rewards (<x, x'> without), and otherwise at least -<x, x'>/4 >= -n^2/4
+    (0 without). From 2 <x, x'> = |x|^2 + |x'|^2 - |x - x'|^2 and the bounds n and D alone no more than
+    -<x, x'> <= D^2/4 follows, so that is the bound if a feature has a negative entry.
     """
 
     features: AbstractFeatures
@@ -69,6 +74,13 @@ class FeatureTransitions(AbstractRowStatistic):
     def nonnegative(self) -> bool:
         """Where features are, and no reward is centred."""
         return not self.with_rewards and bool((np.asarray(self.features.table) >= 0.0).all())
+
+    @property
+    def least_inner_product(self) -> float:
+        norm, distance = reach(self.features)
+        opposite = 0.0 if bool((np.asarray(self.features.table) >= 0.0).all()) else min(norm, distance / 2.0) ** 2
+        most = max(1.25 * opposite, 0.25 * norm**2) if self.with_rewards else opposite
+        return -self.horizon * self._largest_weight**2 * most
 
     def terms(self, rows: Transitions) -> tuple[Int[Array, " P"], Float[Array, "P d"]]:
         """One block per row, and with rewards a second one."""

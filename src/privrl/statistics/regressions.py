@@ -178,6 +178,10 @@ class WeightedTransitions(_AbstractEpisode):
     def nonnegative(self) -> bool:
         return self._unweighted.nonnegative
 
+    @property
+    def least_inner_product(self) -> float:
+        return self._unweighted.least_inner_product
+
     def contribution(self, record: Any, query: Any) -> Float[Array, "H slots d"]:
         given = None if query is None else query.query
         weights = None if given is None else unit_weights(given)

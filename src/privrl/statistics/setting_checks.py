@@ -24,24 +24,24 @@ _LARGEST = 1e150  # squares stay finite
 _ROUNDING = 1e-9  # of a feature's norm; what is above 1 is cut
 
 
-def check_sizes(**sizes: Any) -> None:
+def check_sizes(**sizes: object) -> None:
     """Numbers of states, steps and the like: whole numbers, at least 1."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, numbers.Integral) or size < 1:
             raise ValueError(f"`{name}` is {size}; it must be a whole number, at least 1.")
 
 
-def check_positive(**values: Any) -> None:
+def check_positive(**values: object) -> None:
     """Clip levels and scales: positive finite numbers."""
     _check_numbers(values, SMALLEST, "a positive finite number, chosen without data")
 
 
-def check_not_negative(**values: Any) -> None:
+def check_not_negative(**values: object) -> None:
     """Weights: finite numbers, at least 0."""
     _check_numbers(values, 0.0, "a finite number, at least 0")
 
 
-def _check_numbers(values: dict[str, Any], low: float, allowed: str) -> None:
+def _check_numbers(values: dict[str, object], low: float, allowed: str) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise ValueError(f"`{name}` is {value!r}; it must be a number, known before anything is compiled.")
@@ -49,7 +49,7 @@ def _check_numbers(values: dict[str, Any], low: float, allowed: str) -> None:
             raise ValueError(f"`{name}` is {value}; it must be {allowed}.")
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
     """One of a few words: for another one no bound is proved."""
     if value not in choices:
         raise ValueError(f"`{name}` is {value!r}; give one of {', '.join(map(repr, choices))}.")

@@ -7,13 +7,16 @@ and every query; neighbours differ in all of them, in the blocks that they fall 
 
 - *Running sums* through an encoder E move by at most C S, S = `sensitivity(participation)` of the mechanism, if the
   person is added or removed, and by twice that if they are replaced: the images of two people are both within C S of
-  the image of no person. If all inner products of columns of E and of terms are at least 0, so are those of images, and
-  the squared distance is at most the sum of two squared norms: sqrt 2 C S.
+  the image of no person. Let all inner products of columns of E be at least 0, and those of terms at least -k (the
+  statistic's `least_inner_product`; k <= C^2 always holds). The inner product of the two images is then at least
+  -k times that of the images of two people whose terms are all 1, which is at most S^2 by Cauchy-Schwarz. So the
+  squared distance is at most 2 (C^2 + k) S^2. Two people with the pattern that attains S and terms of norm C and inner
+  product -k attain it.
 - *Sums of blocks* with independent noise are the same with E the identity (`separate`).
 - *L1 norms*, for Laplace noise: sums of blocks together move by at most m C, or 2 m C. Running sums move by at most
   C S, or 2 C S, with S the largest sum of the L1 norms of a pattern's columns (`largest_sum`).
-- *New queries about all people so far*: each answer moves by at most m C, 2 m C if replaced (sqrt 2 m C if terms have
-  inner products at least 0), and each is paid for.
+- *New queries about all people so far*: each answer moves by at most m C, m sqrt(2 (C^2 + k)) if replaced, and
+  each is paid for.
 
 With m = 1 both people are in the same block, and the bound is the statistic's for two records.
 
@@ -50,10 +53,9 @@ def distance_of_people(
     one = sensitivity_of(statistic, mechanism, "add-remove")
     if adjacency == "add-remove":
         return one
-    apart = mechanism == "gaussian" and statistic.nonnegative
-    if apart and encoder is not None:
-        apart = bool((encoder.T @ encoder >= 0.0).all())
-    return one * (math.sqrt(2.0) if apart else 2.0)
+    if mechanism == "laplace" or (encoder is not None and not bool((encoder.T @ encoder >= 0.0).all())):
+        return 2.0 * one
+    return min(2.0 * one, math.sqrt(2.0 * (one**2 - statistic.least_inner_product)))
 
 
 def reach(mechanism: NoiseKind, access: Access, steps: int, participation: Participation) -> float:
