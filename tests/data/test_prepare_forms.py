@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from privrl.data.prepare.grid import GridColumn, StateGrid
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.prepare_table import prepare
-from privrl.data.prepare.raw import _Lines
+from privrl.data.prepare.raw import Cells, RawTable, _Lines
 from privrl.data.schema.outcomes import sounds_like_outcome, sounds_low
 from privrl.data.schema.table_description import TableDescription
 from privrl.data.schema.table_schema import TableError
@@ -315,6 +315,36 @@ def test_a_draft_from_the_first_line_of_a_csv_file() -> None:
         with pytest.raises(TableError, match="must name the columns") as caught:
             draft_from_names(record, "raw.csv")
         assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["id", "ID", "patientID", "PatientId", "case_id", "uuid", "mrn"])
+def test_an_identifier_is_the_unit_or_left_out_and_never_a_feature(tmp_path: Path, name: str) -> None:
+    pq.write_table(pa.table({name: [1], "hour": [0], "map": [70.0], "humid": [0.5]}), tmp_path / "t.parquet")
+    for text in (draft_from_names([name, "hour", "map", "humid"], "raw.csv"), draft_schema(tmp_path / "t.parquet")):
+        drafted = tomllib.loads(text)
+        assert drafted["feature"] == ["map:FILL-IN..FILL-IN", "humid:FILL-IN..FILL-IN"]
+        assert drafted["unit"] == name or f'# "{name}": sounds like an identifier' in text
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize(
+    ("lines", "line"),
+    [
+        (["a,0,1,x", 'b,0,1,"open', "c,0,1,x"], 3),
+        (["a,0,1,x", 'b,"0,1,x', "c,0,1,x"], 3),
+        (['a,0,1,"two\nlines"', "b,bad,1,x"], 2),
+        (['a,0,1,"one ""cell"""', 'b,0,1,5"', 'c,0,1,"two\nlines"', "d,0,1"], 4),
+    ],
+)
+def test_the_line_of_an_open_quotation_mark_is_that_of_the_file(
+    tmp_path: Path, lines: list[str], line: int, end: str
+) -> None:
+    (tmp_path / "raw.csv").write_bytes(end.join(["id,t,dose,note", *lines]).encode())
+    cells: dict[str, Cells] = {"id": "text", "t": "number", "note": "text"}
+    table = RawTable(tmp_path / "raw.csv", {"id": "id", "t": "time", "note": "text"}, cells)
+    number = 1 + (line - 1) * (2 if end == "\n\n" else 1)
+    with pytest.raises(TableError, match=rf"quotation mark that is not closed on its line at line {number}\."):
+        list(table.batches())
 
 
 def test_the_first_row_outside_each_bound_is_named_and_not_its_value(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from privrl.cli.commands import App
-from privrl.cli.options.csv_options import DelimiterOption, EncodingOption, parse_delimiter
+from privrl.cli.options.csv_options import DecimalOption, DelimiterOption, EncodingOption, parse_delimiter
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, complain, emit, say
 from privrl.data.prepare.raw import CsvFormat, csv_names
@@ -27,6 +27,7 @@ def init(
         Path | None, typer.Option("--out", help="Where to write it; on standard output unless given.")
     ] = None,
     delimiter: DelimiterOption = ",",
+    decimal: DecimalOption = ".",
     encoding: EncodingOption = "utf-8",
     overwrite: OverwriteOption = False,
 ) -> None:
@@ -34,7 +35,8 @@ def init(
     if out is not None:
         check_file(context, out, overwrite=overwrite)
     if table.suffix.lower() == ".csv":
-        draft = draft_from_names(csv_names(table, CsvFormat(parse_delimiter(delimiter), encoding=encoding)), table.name)
+        names = csv_names(table, CsvFormat(parse_delimiter(delimiter), decimal, encoding))
+        draft = draft_from_names(names, table.name)
     else:
         draft = draft_schema(table)
     if out is None:

@@ -239,10 +239,16 @@ class RawTable:
             rows += batch.num_rows
             yield batch
         if rows and rows != self._lines.count - 1:
-            raise TableError(
-                f"A cell of `{self.path.name}` holds a line break, or a quotation mark that is not closed on its line. "
-                "Write every record on one line and double a quotation mark inside a cell, or write a Parquet file."
-            )
+            raise self._open_cell(find_open_line(self.path, self.form.delimiter))
+
+    def _open_cell(self, line: int | None) -> TableError:
+        """The error of a cell that spans several lines; it begins in this line."""
+        where = "" if line is None else f" at line {line}"
+        return TableError(
+            f"A cell of `{self.path.name}` holds a line break, or a quotation mark that is not closed on its "
+            f"line{where}. Write every record on one line and double a quotation mark inside a cell, or write a "
+            "Parquet file."
+        )
 
     @property
     def _parsers(self) -> dict[str, list[object]]:
@@ -260,10 +266,13 @@ class RawTable:
             short = re.match(r"CSV parse error: Row #(\d+): Expected \d+ columns, got \d+", str(error))
             where = re.match(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to \w+", str(error))
             kind = type(error).__name__
+        line = find_open_line(self.path, self.form.delimiter)
+        if line is not None:  # a reader counts a cell that spans lines as one line, so its number would be wrong
+            raise self._open_cell(line)
         if short is not None:
             raise TableError(
                 f"A row has too many or too few cells at {self.place(int(short[1]) - 2)}. Every line must have as many "
-                "cells as the first line, and a quotation mark that opens a cell must be closed on its line."
+                "cells as the first line."
             )
         if where is None:
             raise TableError(
@@ -287,6 +296,35 @@ class RawTable:
                 else:
                     named = f"Its columns are {', '.join(f'`{column}`' for column in present)}."
                 raise TableError(f"`{self.path.name}` has {how_many} column `{name}`. {named}")
+
+
+def find_open_line(path: Path, delimiter: str) -> int | None:
+    """The number, from 1, of the first line that ends inside a quoted cell; `None` if no line does."""
+    number, between = 0, delimiter.encode()
+    with path.open("rb") as file:
+        for piece in file:
+            for line in piece.splitlines():
+                number += 1
+                if _ends_open(line, between):
+                    return number
+    return None
+
+
+def _ends_open(line: bytes, delimiter: bytes) -> bool:
+    """Whether a cell of the line begins with a quotation mark that the line does not close; two of them are one
+    character of the cell."""
+    start = 0
+    while True:
+        if line[start : start + 1] == b'"':
+            end = line.find(b'"', start + 1)
+            while end >= 0 and line[end + 1 : end + 2] == b'"':
+                end = line.find(b'"', end + 2)
+            if end < 0:
+                return True
+            start = end
+        start = line.find(delimiter, start) + 1
+        if start == 0:
+            return False
 
 
 def csv_names(path: Path, form: CsvFormat) -> list[str]:

@@ -81,7 +81,7 @@ def parse_doses(names: Sequence[str], edges: Sequence[str]) -> tuple[BinnedActio
     )
 
 
-def read_schema_file(path: str | Path) -> dict[str, Any]:
+def read_schema_file(path: str | Path) -> dict[str, object]:
     """Read the options in a schema file, keyed by their names with underscores.
 
     Raises:

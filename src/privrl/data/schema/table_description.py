@@ -81,7 +81,7 @@ class TableDescription:
     sort: bool = False
 
     @classmethod
-    def read(cls, schema: "str | Path | Mapping[str, Any] | TableDescription") -> "TableDescription":
+    def read(cls, schema: "str | Path | Mapping[str, object] | TableDescription") -> "TableDescription":
         """The description in a schema file, or in a mapping with the same names.
 
         Raises:

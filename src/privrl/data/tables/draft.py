@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _HINTS: dict[str, tuple[str, ...]] = {
-    "unit": ("patient_id", "subject_id", "person_id", "user_id", "unit_id", "patient", "subject", "person", "user"),
+    "unit": (
+        *("patient_id", "subject_id", "person_id", "user_id", "unit_id", "patient", "subject", "person", "user"),
+        *("patientid", "subjectid", "personid", "userid", "pid", "mrn", "id"),
+    ),
     "episode": ("stay_id", "hadm_id", "admission_id", "visit_id", "episode_id", "stay", "visit", "episode"),
     "step": ("step", "hour", "t", "day", "window"),
     "reward": ("reward", "alive", "survived", "outcome"),
@@ -35,6 +38,8 @@ _HEAD = """# A draft from the names and types of columns; no value of the table 
 _CSV_HEAD = """# A CSV file has no types: move columns of text to category = ["NAME:a,b,c"]. `privrl prepare` turns
 # the records of a CSV file into the Parquet file that `privrl fit` reads.
 """
+_ID = re.compile(r"(.*[^a-z0-9])?(id|ids|guid|uuid|mrn|nhs_?number)|.*[a-z0-9](ID|Id)")
+"""A column with such a name numbers people, stays or records, and is no measurement."""
 _FIGURE = re.compile(r"|[-+]?[\d.,:/ T-]*\d[\d.,:/ TZ-]*")  # an empty cell, a number or a time
 
 
@@ -59,8 +64,8 @@ def draft_schema(path: str | Path) -> str:
     for column, dtype in types.items():
         if column in parts.values() or column in known.get("action", ()):
             continue
-        if sounds_like_outcome(column):
-            lines.append(_left_out(column))
+        if why := _why_left_out(column):
+            lines.append(why)
         elif "state" in parts:
             lines.append(f"# {_quoted(column)}: not used, because `state` is the whole state")
         elif _holds(dtype, "feature", column):
@@ -85,8 +90,8 @@ def draft_from_names(names: Sequence[str], file: str) -> str:
         )
     parts = _parts(names, {})
     rest = [name for name in names if name not in parts.values()]
-    lines = [_left_out(name) for name in rest if sounds_like_outcome(name)]
-    features = [] if "state" in parts else [name for name in rest if not sounds_like_outcome(name)]
+    lines = [why for name in rest if (why := _why_left_out(name))]
+    features = [] if "state" in parts else [name for name in rest if not _why_left_out(name)]
     return _HEAD + _CSV_HEAD + "\n".join([*_lines(parts, {}), *lines, *_states(features, [])]) + "\n"
 
 
@@ -126,8 +131,14 @@ def _states(features: Sequence[str], categories: Sequence[str]) -> list[str]:
     ]
 
 
-def _left_out(column: str) -> str:
-    return f"# {_quoted(column)}: sounds like an outcome, which is not known when a decision is made"
+def _why_left_out(column: str) -> str | None:
+    """A comment about a column that is no measurement, by its name; `None` if it may be one."""
+    if sounds_like_outcome(column):
+        return f"# {_quoted(column)}: sounds like an outcome, which is not known when a decision is made"
+    if _ID.fullmatch(column) or _ID.fullmatch(column.lower()):
+        remedy = "if it names a person or a stay, use it as `unit` or `episode`"
+        return f"# {_quoted(column)}: sounds like an identifier; {remedy}"
+    return None
 
 
 def _entries(texts: Sequence[str]) -> str:
