@@ -2,12 +2,16 @@
 
     python -m bench.release_rate --workers 16 --out found.jsonl
     python -m bench.release_rate --summary found.jsonl > docs/evidence/release_rate.md
+    python -m bench.release_rate --ceilings --seeds 5 --workers 16 --out ceilings.jsonl
 
 In each study people are sampled from practice, 70% are learnt from (`auto` on numbered states, `dp-lap` on
 measurements), and 30% evaluate the advice three times, with the same budget: (a) with logged propensities, (b) with
 `assume_recorded`, (c) without an answer. What is released is simulated; a policy that is withheld gains 0. All numbers
 are shares of the range of returns. `--out` appends, and studies that it holds are not repeated. Worlds and seeds are
 fixed. Nothing was chosen by looking at these worlds except where `SEEN` names them.
+
+`--ceilings` (with `--summary` for its tables) asks where the rest of the gain is lost: what each pair of limits gains
+in truth, that is without any error of an evaluation, and what the model of the whole advice says in (b).
 """
 
 import argparse
@@ -39,6 +43,7 @@ from privrl.envs.zoo.catalogue import WORLDS
 from privrl.envs.zoo.hidden_state import HiddenEnv
 from privrl.evaluation.estimates import Assumption, Evaluation
 from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.limits import PAIRS, WHOLE
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.types import TabularPolicy, Trajectory
 from privrl.recipes.all_recipes import get
@@ -60,6 +65,7 @@ HIDDEN = ("severity-108", "severity-144")
 SEEN = ("icu-sepsis", "vitals", "glucose-day")
 """Worlds that earlier constants were chosen on: the least number of people, and the allowance of measurements."""
 MODES: dict[str, Assumption] = {"a": "logged", "b": "recorded", "c": "checked"}
+CEILINGS = (*PAIRS, (5.0, 50.0), (10.0, 100.0), (20.0, 400.0), WHOLE)
 TARGETS = {("a", 30_000): 0.4, ("a", 100_000): 0.6, ("b", 30_000): 0.35, ("b", 100_000): 0.5, ("c", 100_000): 0.22}
 
 
@@ -109,6 +115,34 @@ def study(name: str, people: int, epsilon: float, seed: int) -> dict[str, Any]:
     return line
 
 
+def ceiling(name: str, people: int, epsilon: float, seed: int) -> dict[str, Any]:
+    """The true gains of one policy with several limits, and the model's interval of its whole advice."""
+    key = jr.fold_in(jr.fold_in(jr.key(seed), zlib.crc32(name.encode())), people)
+    keys, budget, held_out = jr.split(key, 8), privrl.Central(epsilon=epsilon, delta=DELTA), round(HELD_OUT * people)
+    world, env = WORLDS[name], WORLDS[name].env
+    stays = dataclasses.replace(sample_logged(env, people, keys[0]), propensities=None)
+    held, learnt = (
+        jax.tree.map(lambda x, s=s: np.asarray(x)[s], stays) for s in (slice(held_out), slice(held_out, None))
+    )
+    fitted = privrl.fit(_table(env, learnt), learner_of("auto", world, people), budget, key=keys[1])
+    unit = 1.0 if world.public["rewards_at_end"] else float(world.sizes[2])
+    evaluator = _evaluator(env, world, fitted, held_out, unit, "recorded")
+    asked = (_table(env, held), evaluator, evaluator.evaluate, budget)
+    found: Evaluation = ask_curator("evaluate", *asked, key=keys[3], unit=None, store=None).found
+    true = [assisted_gain(env, found.policy.with_limits(*pair), STAYS, key=keys[6]) for pair in CEILINGS]
+    model = found.model_gain
+    return {
+        "world": name,
+        "people": people,
+        "epsilon": epsilon,
+        "seed": seed,
+        "whole": (world.evaluate(fitted.policy).value - world.practice) / unit,
+        "true": [one.value / unit for one in true],
+        "true_se": true[-1].error / unit,
+        "model": None if model is None else [model.lower / unit, model.value / unit],
+    }
+
+
 def _table(env: Any, people: Trajectory) -> Episodes:
     return table_of(env, people)
 
@@ -141,10 +175,37 @@ def _judge(env: Any, found: Evaluation, unit: float, key: jax.Array) -> dict[str
     }
 
 
-def several(name: str, people: int, epsilon: float, seeds: list[int]) -> list[dict[str, Any]]:
+def several(name: str, people: int, epsilon: float, seeds: list[int], ceilings: bool) -> list[dict[str, Any]]:
     """Studies that share their compiled programs."""
     jax.config.update("jax_enable_x64", True)
-    return [study(name, people, epsilon, seed) for seed in seeds]
+    return [(ceiling if ceilings else study)(name, people, epsilon, seed) for seed in seeds]
+
+
+def ceiling_summary(lines: list[dict[str, Any]]) -> Iterator[str]:
+    """The share of the whole gain that each pair of limits has in truth, and what the model of the whole says."""
+    cells: dict[tuple[int, str], list[dict[str, Any]]] = collections.defaultdict(list)
+    for line in lines:
+        cells[line["people"], line["world"]].append(line)
+    names = [f"{ratio:g}/{weight:g}" for ratio, weight in CEILINGS[:-1]]
+    yield f"| people | {' | '.join(names)} | supported advice | worlds |"
+    yield f"|---:|{'---:|' * (len(CEILINGS) + 1)}"
+    for people in sorted({n for n, _ in cells}):
+        helped = [found for (n, _), found in cells.items() if n == people and _mean(found, "whole") > 0.0]
+        every = [line for found in helped for line in found]
+        whole = sum(line["whole"] for line in every)
+        shares = [sum(line["true"][j] for line in every) / whole for j in range(len(CEILINGS))]
+        yield f"| {people:,} | {' | '.join(f'{share:.0%}' for share in shares)} | {len(helped)} |"
+    yield ""
+    yield "| world | people | studies | supported advice | model: value | model: lower bound | above 0 | bound holds |"
+    yield "|---|---:|---:|---:|---:|---:|---:|---:|"
+    for (people, world), found in sorted(cells.items(), key=lambda cell: cell[0][::-1]):
+        made = [line for line in found if line["model"] is not None]
+        true = f"{np.mean([line['true'][-1] for line in found]):+.4f}"
+        said = [f"{np.mean([line['model'][j] for line in made]):+.4f}" if made else "" for j in (1, 0)]
+        above = sum(line["model"][0] > 0.0 for line in made)
+        holds = sum(line["model"][0] <= line["true"][-1] + 2 * line["true_se"] for line in made)
+        row = (f"`{world}`", f"{people:,}", f"{len(found)}", true, *said, f"{above} of {len(found)}")
+        yield f"| {' | '.join(row)} | {holds} of {len(made)} |"
 
 
 def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
@@ -205,11 +266,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--out", type=Path, help="lines are appended here; studies that it holds are not repeated")
+    parser.add_argument("--ceilings", action="store_true", help="where the gain is lost; worlds of states alone")
     parser.add_argument("--summary", type=Path, help="read such lines and print tables instead")
     given = parser.parse_args()
     if given.summary is not None:
         lines = [json.loads(line) for line in given.summary.read_text().splitlines()]
-        sys.stdout.write("\n".join(summary(lines)) + "\n")
+        sys.stdout.write("\n".join((ceiling_summary if given.ceilings else summary)(lines)) + "\n")
         return
     done = set()
     if given.out is not None and given.out.exists():
@@ -217,9 +279,11 @@ def main() -> None:
         done = {(one["world"], one["people"], one["epsilon"], one["seed"]) for one in kept}
     jobs = []
     for people in sorted(given.people):
-        for name in given.worlds:
+        for name in (name for name in given.worlds if not (given.ceilings and name in MEASURED)):
             seeds = [seed for seed in range(given.seeds) if (name, people, given.epsilon, seed) not in done]
-            jobs += [(name, people, given.epsilon, seeds[i : i + CHUNK]) for i in range(0, len(seeds), CHUNK)]
+            jobs += [
+                (name, people, given.epsilon, seeds[i : i + CHUNK], given.ceilings) for i in range(0, len(seeds), CHUNK)
+            ]
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(given.workers, context) as pool:

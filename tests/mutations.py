@@ -376,6 +376,20 @@ REDRAWN = (
         "privacy/test_store_chain.py::test_guards_that_were_dropped_and_put_back_are_found_out",
     ),
     Mutation(
+        "a copy restored beside the write-ahead log of the lost store",
+        "privacy/store/release_store.py",
+        "    refuse_side_files(path)\n",
+        "",
+        "test_restore.py::test_what_is_left_of_a_lost_store_is_not_written_into_the_copy",
+    ),
+    Mutation(
+        "a store that mixes two states",
+        "privacy/store/file.py",
+        "        if counted != kept:",
+        "        if False:",
+        "test_restore.py::test_a_copy_that_was_put_beside_the_log_of_a_lost_store_is_refused",
+    ),
+    Mutation(
         "an older copy put back, and its audit log removed",
         "privacy/store/engine.py",
         "if known is None and untold[-1].number > 0 and not accept_missing:",
@@ -472,15 +486,15 @@ PLACES = (
     Mutation(
         "two people who come back taken for two records",
         "privacy/trust/repeated.py",
-        "return one * (math.sqrt(2.0) if apart else 2.0)",
+        "return min(2.0 * one, math.sqrt(2.0 * (one**2 - statistic.least_inner_product)))",
         "return one",
         "privacy/test_repeated.py::test_running_sums_cover_every_pair_of_patterns",
     ),
     Mutation(
         "terms taken to add up to less than they do",
         "privacy/trust/repeated.py",
-        'apart = mechanism == "gaussian" and statistic.nonnegative',
-        'apart = mechanism == "gaussian"',
+        "math.sqrt(2.0 * (one**2 - statistic.least_inner_product))",
+        "math.sqrt(2.0) * one",
         "privacy/test_repeated.py::test_running_sums_cover_every_pair_of_patterns",
     ),
     Mutation(
@@ -764,6 +778,20 @@ BROWSER = (
         "if (false && !full(actions, H,",
         "service/test_browser_client.py::test_a_hostile_server_gets_no_report",
     ),
+    Mutation(
+        "two processes use the file of one device",
+        "service/client/node.mjs",
+        'if (isHeld(readFileSync(path, "utf8"))) throw',
+        "if (false) throw",
+        "service/test_npm_package.py::test_a_file_is_for_one_process_and_a_killed_one_leaves_it",
+    ),
+    Mutation(
+        "a damaged file of a device is an empty one",
+        "service/client/node.mjs",
+        'if (error.code === "ENOENT") return [];',
+        "return [];",
+        "service/test_npm_package.py::test_a_file_is_for_one_process_and_a_killed_one_leaves_it",
+    ),
 )
 SERVICE = (
     Mutation(
@@ -793,6 +821,13 @@ SERVICE = (
         "if not hmac.compare_digest(ticket.mac, self._mac(ticket)):",
         "if False:",
         "service/test_attacks.py::test_nothing_is_found_on_the_service",
+    ),
+    Mutation(
+        "a lost ticket under a number that another person has now",
+        "studies/live/arrivals.py",
+        "return hmac.compare_digest(known[1].encode(), ticket.token.encode())",
+        "return True",
+        "test_restore.py::test_a_person_with_a_lost_record_is_counted_once",
     ),
     Mutation(
         "the operator's port under any name",

@@ -351,6 +351,12 @@ def test_a_draft_of_a_csv_file_and_a_row_outside_a_bound(here: Path, capfd: Any)
         code == 0 and 'reward = "alive"' in out and "map:FILL-IN..FILL-IN" in out and "A CSV file has no types" in out
     )
     assert "`--delimiter`" not in out
+    (here / "odd.csv").write_bytes("patient_id;Größe;died\n1;1,5;0\n".encode("cp1252"))
+    code, out, _ = call(
+        capfd, "schema", "init", "odd.csv", "--delimiter", ";", "--decimal", ",", "--encoding", "cp1252"
+    )
+    assert code == 0 and "Größe:FILL-IN..FILL-IN" in out
+    assert call(capfd, "schema", "init", "odd.csv", "--decimal", ",")[0] == 2  # the delimiter, too
     call(capfd, "prepare", "raw.csv", "stays.parquet", *PREPARE)
     (here / "stays.toml").write_text(
         SCHEMA.replace("map:30", "map:75").replace('terminated = "terminated"', "").replace("down", "down:missing")

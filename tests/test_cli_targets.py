@@ -50,6 +50,7 @@ COMMANDS = {
     "report": (("report", "audit", "--out", "old.html"), "old.html"),
     "demo": (("demo", "--out", "demo"), "demo/values.json"),
     "pilot init": (("pilot", "init", "policy", "--people", "9", *BUDGET, "--out", "pilot.toml"), "pilot.toml"),
+    "serve client": (("serve", "client", "web"), "web/package.json"),
 }
 NO_OVERWRITE = {"reproduce"}  # it completes a folder of the same figure, and refuses every other one
 

@@ -18,6 +18,7 @@ from privrl.contracts.release import Declared
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.privacy_budget import BudgetError
+from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.counts import VisitCounts
 
 ENV = tiny_world()
@@ -253,3 +254,14 @@ def test_a_fault_in_the_last_row_releases_nothing(tmp_path):
     with pytest.raises(privrl.data.TableError, match="out of range"):
         privrl.fit(data, Counter(heard), privrl.Central(epsilon=1.0, delta=1e-5))
     assert heard.releases == []
+
+
+@pytest.mark.parametrize("access", ["running", "blocks"])
+def test_streamed_releases_are_refused_for_a_table(access):
+    class Streamed(privrl.FQI):
+        def declare(self):
+            visits = VisitCounts(*self.space, self.horizon, "pooled")
+            return (Declared("visits", visits, access=access),)
+
+    with pytest.raises(PairingError, match="needs people who arrive in blocks"):
+        privrl.fit(tiny_data(tiny_world()), Streamed(3, 2, 4), privrl.Central(epsilon=1, delta=1e-6), key=0)

@@ -36,6 +36,7 @@ COMMANDS: dict[tuple[str, ...], set[str]] = {
     ("shard", "steps.parquet", "parts", "--unit", "id", "--files", "1"): set(),
     ("serve", "key", "add", "study.toml", "--role", "app", "--name", "one"): ARROW,
     ("serve", "key", "list", "study.toml"): ARROW,
+    ("serve", "client", "web"): ARROW | NUMPY,
 }
 
 
@@ -108,6 +109,34 @@ def test_public_names_are_those_of_their_modules(name: str) -> None:
 
 def test_submodules_are_found_as_attributes() -> None:
     assert "jax" not in imported("import privrl; privrl.data.schema; privrl.studies; privrl.writing")
+
+
+WITHOUT_TABLES = """
+import sys
+for name in ("matplotlib", "pyarrow", "pandas"):
+    sys.modules[name] = None  # importing it is an error
+from privrl.cli import main
+for command in ("check", "init", "check"):
+    assert main(["serve", command, "study.toml"]) == 0, command
+from pathlib import Path
+from privrl.service.study_file import read_study_file
+from service.serving import serving
+with serving(read_study_file(Path("study.toml"))) as service:
+    ticket = service.ask("POST", "tickets", {"user": 1}).json["ticket"]
+    assert service.ask("POST", "episodes", {"ticket": ticket, "steps": []}).status == 204
+    assert service.ask("GET", "certificate").status == 200
+for name in ("matplotlib", "pyarrow", "pandas"):
+    del sys.modules[name]
+"""
+
+
+def test_a_study_is_served_without_plots_and_parquet(tmp_path: Path) -> None:
+    """As in a container, whose packages (`requirements-serve.txt`) have neither."""
+    from service.serving import CENTRAL
+
+    (tmp_path / "study.toml").write_text(CENTRAL.replace("STORE", "study.db"))
+    found = imported(WITHOUT_TABLES, cwd=tmp_path, PYTHONPATH=str(Path(__file__).parent))
+    assert not {"matplotlib", "pyarrow"} & found
 
 
 ONES = "import jax.numpy as jnp; assert jnp.ones(1).dtype == 'float64', jnp.ones(1).dtype"

@@ -457,7 +457,9 @@ def test_markdown_by_hand(text: str, html: str) -> None:
     assert render_markdown(text, lambda address, description: f"[{address}: {description}]") == html
 
 
-TAGS = re.findall(r"\w+", "h2 h3 h4 h5 h6 p ul ol li blockquote hr pre code strong em div table thead tbody tr th td")
+TAGS = re.findall(
+    r"\w+", "h2 h3 h4 h5 h6 p ul ol li blockquote hr pre code strong em div br table thead tbody tr th td"
+)
 
 
 @given(st.text(alphabet="a<>&|-#`*![]()\n \"'", max_size=60))

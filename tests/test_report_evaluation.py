@@ -48,7 +48,8 @@ def test_the_verdict_stands_on_top_and_names_are_used(result: Result) -> None:
     assert result.evaluation is not None
     assert text.index(result.evaluation.line[:20]) < text.index("<h2>")
     assert "Every patient." in page.text and "Every patient_id" not in page.text
-    assert "Cite this guarantee" in page.text and "severe <3" in page.text and "treat" in page.text
+    assert "Cite this guarantee" in page.text and "treat" in page.text
+    assert "severe <3" in stands_alone(render_result(released(result), "policy", names=NAMES)).text
     assert "depended only on the recorded state" in page.text and "Balance check: the mean weight is" in page.text
     assert "Current practice continues" in page.text and page.seen.count("svg") >= 2
     assert page.text.count("one patient_id replaced") == 1  # the certificate is shown as it is
@@ -91,6 +92,20 @@ def test_every_page_begins_with_what_was_decided_about_the_policy_that_was_saved
         assert text.index(statement) == first < text.index("learned this policy")
 
 
+def test_a_release_with_estimated_practice_is_not_called_certified_and_does_not_contradict_itself(
+    result: Result,
+) -> None:
+    evaluation = released(result).evaluation
+    assert evaluation is not None
+    estimated = dataclasses.replace(
+        evaluation, gain=None, assisted_gain=evaluation.gain, public=False, bound=Bound(0.06, 0.05, "estimated")
+    )
+    assert estimated.decision.outcome == "released" and estimated.verdict == "not shown"
+    assert estimated.line == "Not certified to be better than practice, because practice is estimated."
+    without = dataclasses.replace(estimated, trend=Interval(0.0, -0.1, 0.1, -0.08, 0.08))
+    assert without.decision.outcome == "withheld" and without.line == "Not shown to be better than practice."
+
+
 def test_withheld_advice_is_not_drawn_as_advice(result: Result) -> None:
     closed, good = render_result(result, "policy", names=NAMES), render_result(released(result), "policy", names=NAMES)
     shown = render_result(result, "policy", names=NAMES, show_withheld=True)
@@ -100,9 +115,19 @@ def test_withheld_advice_is_not_drawn_as_advice(result: Result) -> None:
     page = stands_alone(closed).text
     assert "treat" not in page.replace("treated", "").replace("treatment", "") and "advice taken" not in closed
     assert stop not in closed and "the page does not show it" not in page and "this page does not show it" in page
-    assert shown.count(stop) == 2 and shown.index(stop) < shown.index("advice taken") < shown.rindex(stop)
+    listed = "situations in which the policy changes most"
+    assert listed in good and listed in shown and listed not in closed and "severe" not in closed
+    assert shown.index(stop) < shown.index(listed)
+    assert shown.count(stop) == 3 and shown.index(stop) < shown.index("advice taken") < shown.rindex(stop)
     nothing = render_result(result.withheld("no"), "policy", names=NAMES, show_withheld=True)
     assert "advice taken" not in nothing and "contains no policy" in stands_alone(nothing).text
+
+
+def test_the_page_counts_the_people_who_were_learnt_from(result: Result) -> None:
+    assert result.evaluation is not None
+    users, held_out = result.report["users"], result.evaluation.people
+    page = stands_alone(render_result(result, "policy")).text
+    assert f"learned this policy from {users - held_out:,} patients; {held_out:,} others were set aside" in page
 
 
 def test_the_page_says_what_changes_and_what_would_have_to_be_collected(result: Result) -> None:
@@ -114,7 +139,7 @@ def test_the_page_says_what_changes_and_what_would_have_to_be_collected(result: 
         "What would have to be collected for a release?",
     ):
         assert question in page
-    assert "held out at this budget pass them in 95% of studies" in page and "severe <3" in page
+    assert "held out at this budget pass them in 95% of studies" in page
     assert "Nothing more for this policy." in stands_alone(render_result(released(result), "policy")).text
     evaluation, certificate = result.evaluation, result.certificate
     assert evaluation is not None
@@ -162,7 +187,7 @@ def test_the_command_takes_files_of_names(result: Result, tmp_path: Path) -> Non
     result.save(tmp_path / "policy")
     (tmp_path / "states.txt").write_text("mild\n\nhome\n")
     assert read_names(tmp_path / "states.txt") == ("mild", "1", "home")
-    options = ("--state-names", tmp_path / "states.txt")
+    options = ("--state-names", tmp_path / "states.txt", "--show-withheld")
     assert call("report", tmp_path / "policy", "--out", tmp_path / "page.html", *options).code == 0
     assert "mild" in (tmp_path / "page.html").read_text()
 

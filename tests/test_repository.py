@@ -1,13 +1,16 @@
 """What a visitor relies on before any code runs: pins, versions, the change log, a quick import."""
 
+import importlib.metadata
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PINS = ["requirements.txt", "requirements-dev.txt", "requirements-docs.txt"]
+PINS = ["requirements.txt", "requirements-dev.txt", "requirements-docs.txt", "requirements-serve.txt"]
 PIN = re.compile(r"[a-z0-9][a-z0-9.-]*==\S+(?: ; [^\\]+)?(?: --hash=sha256:[0-9a-f]{64})+")
 
 
@@ -50,6 +53,23 @@ def test_development_pins_agree_with_runtime_pins() -> None:
         return {line.split(" ")[0] for line in pins(name)}
 
     assert versions("requirements.txt") <= versions("requirements-dev.txt")
+
+
+def test_the_container_gets_the_same_pins_without_plots_and_parquet() -> None:
+    parts = project()["optional-dependencies"]
+    needed = names(project()["dependencies"] + parts["serve"] + parts["postgres"]) - {"matplotlib", "pyarrow"}
+    found = pins("requirements-serve.txt")
+    assert needed | {"setuptools"} <= names(found) and set(found) <= set(pins("requirements-dev.txt"))
+    todo, reached = sorted(needed | {"setuptools", "psycopg-binary"}), set()
+    while todo:  # all that these need here, and nothing else
+        one = todo.pop()
+        if one not in reached:
+            reached.add(one)
+            others = (Requirement(text) for text in importlib.metadata.requires(one) or [])
+            todo += [
+                canonicalize_name(it.name) for it in others if it.marker is None or it.marker.evaluate({"extra": ""})
+            ]
+    assert names(found) == reached
 
 
 def test_no_accelerator_packages_are_pinned() -> None:

@@ -2,7 +2,9 @@
 
 import math
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from contract import tiny_world
@@ -10,6 +12,7 @@ from scipy import stats
 
 import privrl
 from privrl.contracts.release import Declared
+from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.recipes.all_recipes import get
@@ -187,3 +190,39 @@ def test_settings_that_differ_in_more_than_numbers_are_refused():
             privrl.sweep(env, [(one, private), other], episodes=50, key=jax.random.key(0))
     with pytest.raises(ValueError, match="0 settings"):
         privrl.sweep(env, [], episodes=50, key=jax.random.key(0))
+
+
+class Attendance(AbstractStatistic):
+    """One for every record, also for one without steps."""
+
+    weight: float = eqx.field(static=True, default=1.0)
+    shape: tuple = eqx.field(static=True, default=())
+    symmetric: bool = eqx.field(static=True, default=False)
+
+    def contribution(self, record, query):
+        return jnp.where(record.length > 0, 1.0, self.weight)
+
+    def l2(self, adjacency):
+        return 1.0
+
+    def l1(self, adjacency):
+        return 1.0
+
+
+class Attended(privrl.UCBVI):
+    """Counts people besides."""
+
+    weight: float = eqx.field(static=True, default=1.0)
+
+    def declare(self, num_blocks):
+        people = Declared("people", Attendance(self.weight), access="running", times=num_blocks)
+        return (*super().declare(num_blocks), people)
+
+
+def test_a_statistic_whose_empty_record_is_not_zero_is_refused():
+    world = privrl.envs.make("riverswim", states=3, horizon=3)
+    study = {"episodes": 20, "key": 0}
+    for privatizer in (privrl.NonPrivate(), privrl.Central(epsilon=1.0, delta=1e-6)):
+        with pytest.raises(ValueError, match="`Attendance` contributes something for an empty record"):
+            privrl.run(world, Attended(world.rewards, 3), privatizer, **study)
+    assert privrl.run(world, Attended(world.rewards, 3, weight=0.0), privrl.NonPrivate(), **study)

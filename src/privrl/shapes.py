@@ -5,14 +5,14 @@ which import it first. Everywhere else `Float[np.ndarray, " N"]` may as well be 
 """
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or "jaxtyping" in sys.modules:
     from jaxtyping import Bool, Float, Float64, Int, Shaped, UInt8, UInt32, UInt64
 else:
 
     class _Array:
-        def __class_getitem__(cls, of: tuple[Any, str]) -> Any:
+        def __class_getitem__(cls, of: tuple[object, str]) -> object:
             return of[0]
 
     Bool = Float = Float64 = Int = Shaped = UInt8 = UInt32 = UInt64 = _Array

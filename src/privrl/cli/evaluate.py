@@ -24,6 +24,7 @@ from privrl.cli.options.store_options import StoreOptions
 from privrl.cli.options.study_options import RulesOption, StatedOptions, StudyNameOptions
 from privrl.cli.options.table_options import PATHS, TableOptions
 from privrl.cli.options.targets import OverwriteOption, check_file, save
+from privrl.cli.options.trusted_modules import TrustOption, trust_modules
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import JsonOption, emit, say, show_table
 from privrl.data.schema.table_description import TableDescription
@@ -75,6 +76,7 @@ def evaluate(
     sign: Annotated[
         Path | None, typer.Option("--sign", help="PEM file with an Ed25519 private key: sign the certificate.")
     ] = None,
+    trust: TrustOption = None,
     overwrite: OverwriteOption = False,
     spend_anyway: SpendAnywayOption = False,
     json: JsonOption = False,
@@ -84,6 +86,7 @@ def evaluate(
     If POLICY is a folder that `privrl fit` saved, columns and bounds of the table are those of the fit unless given.
     Give `--unit` besides, unless the folder is signed and you give `--public-key`.
     """
+    trust_modules(trust)
     BudgetArguments(epsilon, delta, rho).check("An evaluation")
     if plan:
         if data or people is None:
@@ -118,7 +121,7 @@ def evaluate(
         }
         evaluation = privrl.evaluate(data, chosen, **arguments, store=store, executor=executor)
     save(out, partial(evaluation.save, overwrite=overwrite))
-    pilot = suggest_pilot(evaluation, evaluation.certificate.bounds)
+    pilot = suggest_pilot(evaluation, evaluation.certificate.return_range)
     if json:
         certificate = evaluation.certificate.to_json()
         facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}

@@ -14,6 +14,8 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else.")
 ]
 
+_WIDEST = 10_000  # columns of a table that nothing limits
+
 
 def emit(content: dict[str, Any]) -> None:
     """One JSON object on standard output; infinities must already be text."""
@@ -31,18 +33,25 @@ def complain(*lines: str) -> None:
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int = 0) -> None:
-    """A table on standard output; the last `numbers` columns are aligned to the right."""
+    """A table on standard output; the last `numbers` columns are aligned to the right, and never cut."""
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
 
-    table = Table()
+    table, console = Table(), Console(markup=False, highlight=False)
     for i, column in enumerate(columns):
         right = i >= len(columns) - numbers
         table.add_column(column, justify="right" if right else "left", no_wrap=right)
     for row in rows:
         table.add_row(*row)
+    size = console.measure(table, options=console.options.update(width=_WIDEST))
+    if size.maximum > console.width:
+        for i in range(len(columns) - numbers, len(columns)):
+            table.columns[i].no_wrap = False  # its name may take two lines
+            table.columns[i].width = max(map(cell_len, (*columns[i].split(), *(row[i] for row in rows))))
+        size = console.measure(table, options=console.options.update(width=_WIDEST))
     typer.echo(title)
-    Console(markup=False, highlight=False).print(table)
+    Console(markup=False, highlight=False, width=max(console.width, size.minimum)).print(table)
 
 
 @contextlib.contextmanager

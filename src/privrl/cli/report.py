@@ -10,6 +10,7 @@ from privrl.cli.options.budget_options import BudgetOptions
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.study_options import NameOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
+from privrl.cli.options.trusted_modules import TrustOption, trust_modules
 from privrl.cli.output import JsonOption, complain, emit, say
 from privrl.privacy.accounting.signature import read_public_key
 from privrl.reports.folder_page import Content, detect_content, render_folder
@@ -36,10 +37,12 @@ def report(
     show_withheld: Annotated[
         bool, typer.Option("--show-withheld", help="Show advice that was withheld, marked as not to be used.")
     ] = False,
+    trust: TrustOption = None,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
 ) -> None:
     """Write one HTML page about a saved result, a pilot, a figure or an audit; it needs no network to be read."""
+    trust_modules(trust)
     kind = detect_content(folder)
     file = _file(folder) if out is None else out
     check_outside(file, [folder])  # a folder with a certificate holds the files that this names, and no other

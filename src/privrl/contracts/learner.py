@@ -88,6 +88,11 @@ class AbstractAnalysis(eqx.Module):
         """The public number of entries of the largest array that is certainly made, besides the declared sums."""
         return 0
 
+    @property
+    def return_range(self) -> tuple[float, float] | None:
+        """The smallest and the largest return of an episode, if the analysis enforces them."""
+        return None
+
     @abc.abstractmethod
     def bounds(self) -> dict[str, Json]:
         """What the statistics enforce, and whether rewards are known or estimated, for the certificate."""

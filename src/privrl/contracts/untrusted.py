@@ -79,7 +79,8 @@ def check_names(written: Json, expected: Json, what: str) -> None:
     """Refuses JSON that differs from `expected`, which privrl writes for the same value. Names the first field."""
     if written == expected:
         return
-    differing = sorted(name for name in {*written, *expected} if written.get(name) != expected.get(name))
+    both = written.keys() & expected.keys()
+    differing = sorted(name for name in {*written, *expected} if name not in both or written[name] != expected[name])
     named = f"`{differing[0]}` is missing" if differing[0] not in written else f"`{differing[0]}` is not expected"
     raise ValueError(f"{what} is malformed: {named} in this form.")
 

@@ -234,7 +234,7 @@ def most_frequent(behaviour: Float[Array, "S A"]) -> Float[Array, "S A"]:
     return jnp.where(jnp.ptp(behaviour, axis=-1, keepdims=True) <= _TOLERANCE, behaviour, first)
 
 
-def make_finite_env(name: str, mdp: TabularMDP, **given: Any) -> Env:
+def make_finite_env(name: str, mdp: TabularMDP, **given: object) -> Env:
     """An environment with one-hot features and a uniform behaviour policy, unless others are given."""
     S, A = mdp.num_states, mdp.num_actions
     defaults: dict[str, Any] = {"features": OneHotFeatures(S, A), "behaviour": jnp.full((S, A), 1.0 / A)}

@@ -109,7 +109,7 @@ def _build(
     rest = {p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD}
     own = [p for p in list(parameters)[len(positional) :] if p not in fixed and p not in rest]
     hints = typing.get_type_hints(build)
-    converted: dict[str, Any] = {}
+    converted: dict[str, object] = {}
     for argument, value in arguments.items():
         if argument not in own and not rest:
             raise ValueError(f"Environment `{name}` has no argument `{argument}`. {suggest(argument, own)}")
@@ -126,7 +126,7 @@ def suggest(word: str, known: typing.Iterable[str]) -> str:
     return f"{hint}There are: {listed}."
 
 
-def _convert(argument: str, value: Any, hint: Any) -> Any:
+def _convert(argument: str, value: object, hint: object) -> object:
     """Convert text from a command line to the annotated type; other values pass unchanged."""
     if not isinstance(value, str):
         return value

@@ -89,6 +89,10 @@ class Chooser(AbstractOfflineAnalysis):
     def space(self) -> tuple[int, int]:
         return self.num_states, self.num_actions
 
+    @property
+    def return_range(self) -> tuple[float, float]:
+        return 0.0, self._largest_return
+
     def bounds(self) -> dict[str, Any]:
         return {
             "horizon": self.horizon,

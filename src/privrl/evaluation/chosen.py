@@ -115,6 +115,10 @@ class Chosen(AbstractOfflineLearner):
     def _largest_return(self) -> float:
         return 1.0 if self.rewards_at_end else float(self.horizon)
 
+    @property
+    def return_range(self) -> tuple[float, float]:
+        return 0.0, self._largest_return
+
     def bounds(self) -> dict[str, Any]:
         own = {"terminal states": list(self.terminal), "return bound": self._largest_return}
         if self.share is not None:

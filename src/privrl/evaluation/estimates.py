@@ -248,6 +248,8 @@ class Evaluation:
             return f"Better than practice, by at least {self.gain.lower:+.3f} with 95% confidence."
         if self.gain is not None and self.verdict == "worse":
             return f"Worse than practice: {self.gain.words()}."
+        if self.gain is None and self.decision.outcome == "released":
+            return "Not certified to be better than practice, because practice is estimated."
         return "Not shown to be better than practice."
 
     @property

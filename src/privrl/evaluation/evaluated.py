@@ -137,7 +137,7 @@ class Evaluated(AbstractOfflineAnalysis):
         else:
             raise TypeError(
                 f"`{type(self.learner).__name__}.fit` returned a `{type(solution.policy).__name__}`, which cannot be "
-                "evaluated. Return a `TabularPolicy` or a `MeasuredPolicy`."
+                "evaluated. Return a `TabularPolicy`, a `MeasuredPolicy` or a subclass of one."
             )
         return solution, evaluator.evaluate(Renamed(ask, EVALUATE, EVALUATE))
 

@@ -98,7 +98,7 @@ class Evaluator(AbstractEvaluator):
         if self.practice is not None:
             return self._policy(self.practice[jnp.arange(self.num_states), self.advice]), None
         if not self.logged:
-            refused.append("The probabilities of practice are estimated, not public: the certified gain is withheld.")
+            refused.append("The probabilities of practice are estimated, so no gain is certified.")
         table = ask("practice-table", PracticeTable(self._policy(jnp.zeros(self.num_states)), self.num_actions))
         found = estimated_support(table)
         return self._policy(jnp.asarray(found.probability)), found

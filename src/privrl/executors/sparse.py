@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Int
 
 _MIN_ENTRIES = 2**16  # smaller arrays are sent as they are
-_MIN_RATIO = 4  # entries for each entry that is not zero: its place and its value take twice the space of an entry
+_MIN_RATIO = 4  # entries per nonzero entry. An entry sent by place takes twice the space, so 4 halves the bytes
 
 
 @dataclass(frozen=True, repr=False)
@@ -19,6 +19,7 @@ class Sparse:
     entries: Int[np.ndarray, " n"]
 
     def to_array(self) -> Int[np.ndarray, "..."]:
+        # Places that are not listed were zero, so this is the array itself, bit by bit, and sums do not change.
         whole = np.zeros(math.prod(self.shape), self.entries.dtype)
         whole[self.cells] = self.entries
         return whole.reshape(self.shape)
@@ -30,7 +31,8 @@ def compress(total: object) -> object:
         return tuple(map(compress, total))
     if not isinstance(total, np.ndarray) or total.dtype.kind not in "iu" or total.size < _MIN_ENTRIES:
         return total
-    flat = total.reshape(-1)
+    # Only whole numbers get here: a float sum could hold -0.0, which is not "nonzero" and would arrive as 0.0.
+    flat = total.reshape(-1)  # a view, so that nothing is copied unless the sum is sparse
     cells = np.flatnonzero(flat)
     return total if _MIN_RATIO * len(cells) > total.size else Sparse(total.shape, cells, flat[cells])
 

@@ -20,7 +20,7 @@ def allowed_table(rules: Rules, num_states: int) -> Bool[Array, "S A"] | None:
     return jnp.asarray(rules.state_table(num_states)) if rules else None
 
 
-def list_rules(rules: Rules) -> dict[str, Any]:
+def list_rules(rules: Rules) -> dict[str, object]:
     """The rules as an entry of `bounds()`, so that a certificate lists them."""
     return {RULES: rules.texts} if rules else {}
 

@@ -67,7 +67,7 @@ def trust_classes(module: str) -> None:
     trusted.update({class_name(cls): cls for cls in classes})
 
 
-def settings_of(learner: AbstractAnalysis) -> dict[str, Any]:
+def settings_of(learner: AbstractAnalysis) -> dict[str, object]:
     """The class of a learner and every one of its settings, as plain JSON.
 
     The same for equal settings, in every process; different as soon as one setting differs (in value, dtype or shape).
@@ -76,7 +76,7 @@ def settings_of(learner: AbstractAnalysis) -> dict[str, Any]:
     return _of(learner, type(learner).__name__)
 
 
-def known_settings(learner: AbstractAnalysis) -> dict[str, Any]:
+def known_settings(learner: AbstractAnalysis) -> dict[str, object]:
     """The settings for a certificate. If a learner from outside privrl has a setting that is an object, only its
     class.
     """
@@ -123,7 +123,7 @@ def _of(value: Any, where: str) -> Any:
     )
 
 
-def _array(array: np.ndarray, where: str) -> dict[str, Any]:
+def _array(array: np.ndarray, where: str) -> dict[str, object]:
     if array.dtype.kind not in "biufc":
         raise TypeError(f"`{where}` is an array of `{array.dtype}`; settings are arrays of numbers.")
     form = {"dtype": array.dtype.name, "shape": list(array.shape)}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from privrl.contracts.learner import AbstractOnlineLearner, OnlineAsk, Plan, Releases
 from privrl.contracts.release import Release
@@ -57,12 +57,12 @@ class Queries:
         listen: Listener | None = None,
     ) -> None:
         self._channels, self._kept, self._noise, self._listen = channels, kept, noise, listen
-        self._asked: dict[str, set[Any]] = {}
+        self._asked: dict[str, set[object]] = {}
         self._step: Array | None = None  # the index of a compiled scan, and
         self._length = 1  # how often its body is run
         self.counts = {name: 0 for name, channel in channels.items() if isinstance(channel, RoundsChannel)}
 
-    def __call__(self, name: str, index: Any, query: Any) -> Release:
+    def __call__(self, name: str, index: object, query: object) -> Release:
         channel = self._channels.get(name)
         if not isinstance(channel, RoundsChannel):
             raise PairingError(f"`{name}` was not declared with `access='rounds'`, so it cannot be asked for.")
@@ -83,7 +83,7 @@ class Queries:
             self._listen(name, index, query, release)
         return release
 
-    def scan(self, body: Callable[[Any, Number], Any], init: Any, length: int) -> Any:
+    def scan(self, body: Callable[[PyTree, Number], PyTree], init: PyTree, length: int) -> PyTree:
         """`init = body(init, i)` for i = length-1, ..., 0, compiled once; a query in `body` has the index i."""
         # Accelerators start a program for every step of a compiled loop, which costs more than the step.
         plain = self._listen is not None or jax.config.jax_disable_jit  # type: ignore[attr-defined]
@@ -92,7 +92,7 @@ class Queries:
                 init = body(init, i)
             return init
 
-        def step(carry: Any, i: Int[Array, ""]) -> tuple[Any, None]:
+        def step(carry: PyTree, i: Int[Array, ""]) -> tuple[PyTree, None]:
             self._step, self._length = i, length
             try:
                 return body(carry, i), None
@@ -143,16 +143,16 @@ class _Released(dict[str, Release]):
 
 def next_plan(
     learner: AbstractOnlineLearner,
-    memory: Any,
+    memory: object,
     released: Releases,
     ask: OnlineAsk,
     num_seen: Int[Array, ""],
     *,
     key: PRNGKeyArray | None = None,
-) -> tuple[Any, Plan]:
+) -> tuple[object, Plan]:
     """`learner.plan`, with releases that explain themselves and a checked answer; `key` is for those who plan at
     random."""
-    given: dict[str, Any] = {}
+    given: dict[str, object] = {}
     name = type(learner).__name__
     if learner.plans_at_random:
         if key is None:

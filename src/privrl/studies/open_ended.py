@@ -62,7 +62,7 @@ class OpenEnded:
         if self.forget < 1.0 and self.epoch is None:
             raise ValueError(f"`forget` is {self.forget}; say also after how many people: `epoch`.")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Plain settings, for the certificate."""
         return {"open-ended": asdict(self)}
 

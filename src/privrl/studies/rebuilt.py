@@ -29,7 +29,7 @@ class NotOursError(ValueError):
     """Nothing can be derived from these settings: the class is not privrl's own, or its numbers were not kept."""
 
 
-def learner_of(settings: Mapping[str, Any]) -> AbstractAnalysis:
+def learner_of(settings: Mapping[str, object]) -> AbstractAnalysis:
     """The learner with these settings, as `settings_of` wrote them; large arrays have a shape and no numbers.
 
     Settings that the class itself refuses are refused here too, except that checks of a class with an array without
@@ -46,7 +46,7 @@ def is_complete(learner: AbstractAnalysis) -> bool:
     return not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(learner))
 
 
-def _value(content: Any) -> Any:
+def _value(content: object) -> object:
     if isinstance(content, list):
         return tuple(_value(one) for one in content)
     if not isinstance(content, Mapping):
@@ -60,7 +60,7 @@ def _value(content: Any) -> Any:
     return _array(content)
 
 
-def _module(name: str, settings: Mapping[str, Any]) -> Any:
+def _module(name: str, settings: Mapping[str, object]) -> object:
     cls = own.get(name) or trusted.get(name)
     if cls is None:
         raise NotOursError(
@@ -74,7 +74,7 @@ def _module(name: str, settings: Mapping[str, Any]) -> Any:
     _check_sizes(name, fields)
     if not any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(fields)):
         return cls(**fields)
-    module: Any = object.__new__(cls)  # the class's own checks need the numbers
+    module: object = object.__new__(cls)  # the class's own checks need the numbers
     for field, value in fields.items():
         object.__setattr__(module, field, value)
     return module

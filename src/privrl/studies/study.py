@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any, TypedDict
+from typing import TypedDict, cast
 
 import numpy as np
 from jaxtyping import Int, PRNGKeyArray
@@ -16,7 +16,7 @@ from jaxtyping import Int, PRNGKeyArray
 from privrl.contracts.learner import AbstractAnalysis, AbstractOfflineAnalysis, AbstractOnlineLearner
 from privrl.contracts.release import Declared
 from privrl.learners.trials.trial import Trial
-from privrl.privacy.accounting.certificate import Certificate, Relation, StudyRecord
+from privrl.privacy.accounting.certificate import Certificate, Claimed, Relation, StudyRecord
 from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.privatizer_settings import privatizer_settings
 from privrl.privacy.continual.participation import ONCE, Participation
@@ -78,8 +78,15 @@ class Study:
 
     @classmethod
     def offline(cls, learner: AbstractOfflineAnalysis, privatizer: AbstractPrivatizer, unit: str) -> "Study":
-        """Of a data set at rest."""
-        return cls(learner, privatizer, learner.declare(), unit)
+        """Of a data set at rest. Streamed releases are refused: there are no blocks of people."""
+        declared = learner.declare()
+        for d in declared:
+            if d.access in ("running", "blocks"):
+                raise PairingError(
+                    f"`{type(learner).__name__}` declares `{d.name}` with `access={d.access!r}`, which needs people "
+                    "who arrive in blocks. Use `access='rounds'` for a table."
+                )
+        return cls(learner, privatizer, declared, unit)
 
     @classmethod
     def online(
@@ -174,7 +181,7 @@ class Study:
         return {"records_per_unit": records, "block_distance": 0, "messages_per_user": None}
 
     @property
-    def users(self) -> int | dict[str, Any] | None:
+    def users(self) -> int | dict[str, object] | None:
         """How many people take part, or how it is decided; nothing where only one person's message is certified."""
         if self.open_ended is not None:
             return self.open_ended.to_json()
@@ -197,14 +204,16 @@ class Study:
         limits: Mapping[str, float],
         *,
         key: PRNGKeyArray | None = None,
-        **facts: Any,
+        **facts: object,
     ) -> None:
         """Writes the study into a store, or checks that it is the one that was begun there.
 
         The learner with all its settings is part of it: another one might ask for less here and more there, and noise
-        that was chosen for one share must not be used for another.
+        that was chosen for one share must not be used for another. So is the minor version of privrl, because another
+        one may declare, calibrate or plan differently: it can neither continue a study nor serve it at the same time.
         """
         study = {
+            "minor version of privrl": ".".join(version("privrl").split(".")[:2]),
             "verb": verb,
             "learner": settings_of(self.learner),
             "events": [event.to_json() for event in self.ledger.events()],
@@ -292,13 +301,14 @@ class Study:
             notion="joint" if joint else self.privatizer.notion,
             unit=self.unit,
             bounds=self.learner.bounds(),
+            return_range=self.learner.return_range,
             noise_source=noise_source,
             version=version("privrl"),
             learner=self.name,
             relation=self.relation,
             neighbours=self.neighbours,
             **self.count_records(records_per_unit),
-            claimed=self.privatizer.claimed,
+            claimed=cast(Claimed | None, self.privatizer.claimed),
             notes=(
                 *notes,
                 *self._open_note,

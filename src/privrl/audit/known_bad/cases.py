@@ -10,6 +10,7 @@ from jaxtyping import PRNGKeyArray
 from privrl.audit.known_bad import (
     contributions,
     functional_attacks,
+    local_reports,
     noise,
     printed_lq,
     protocols,
@@ -23,7 +24,7 @@ from privrl.audit.known_bad.case import Case
 
 _MODULES = (
     *(noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores, return_attacks),
-    *(pure_streams, trial_attacks),
+    *(pure_streams, trial_attacks, local_reports),
 )
 CASES: tuple[Case, ...] = tuple(case for module in _MODULES for case in module.CASES)
 

@@ -146,7 +146,7 @@ def record_fit(
     learner: AbstractOfflineLearner,
     privatizer: AbstractPrivatizer,
     key: PRNGKeyArray | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> FitTranscript:
     """Fit once, as `privrl.fit` does, and record every query; `settings` are those of `RecordingCurator`."""
     return record_queries(data, learner, learner.fit, privatizer, key, **settings)

@@ -107,7 +107,7 @@ def record_run(
     study = Study.online(learner, privatizer, places, participation, secret_returns=True)
     assert isinstance(study.learner, AbstractOnlineLearner)
     simulation = Simulation(env, study.learner, study.channels(), SimulationKeys.of(key))
-    plans: list[Any] = []
+    plans: list[object] = []
     queries: list[tuple[str, int, int, object]] = []
     state = simulation.first()
     for t in range(len(ends) + 1):
@@ -122,7 +122,7 @@ def record_run(
 @eqx.filter_jit
 def _block(
     simulation: Simulation, state: State, t: Int[Array, ""], seen: Int[Array, ""]
-) -> tuple[State, Any, list[tuple[str, int, object]]]:
+) -> tuple[State, object, list[tuple[str, int, object]]]:
     """Return one plan, its queries, and the releases about two people who acted on it."""
     queries: list[tuple[str, int, object]] = []
 

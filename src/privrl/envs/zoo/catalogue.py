@@ -113,7 +113,7 @@ def _named(*worlds: World) -> dict[str, World]:
     return {world.name: world for world in worlds}
 
 
-def _made(kind: str, summary: str, name: str, build: Callable[..., Any], *given: object, **options: object) -> World:
+def _made(kind: str, summary: str, name: str, build: Callable[..., object], *given: object, **options: object) -> World:
     return World(name, kind, *_KNOWN[name], summary, functools.partial(build, *given, **options))
 
 

@@ -21,7 +21,7 @@ clipped as a whole. Each release is one pass over the table. All constants are p
 `vitals` and `glucose-day`.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -120,7 +120,7 @@ class LAP(AbstractOfflineLearner):
     def _rewarding(self) -> Rewarding:
         return Rewarding(self.rewards_at_end, self.discount, self.largest_reward)
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         phi = QuadraticFeatures.unscaled(self.columns, self.products)
         return {
             "horizon": self.horizon,

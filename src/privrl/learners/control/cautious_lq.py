@@ -39,7 +39,7 @@ post-processing. With `returns` = 0 nothing is released or computed otherwise th
 import functools
 import math
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -130,7 +130,7 @@ class CautiousLQ(AbstractOnlineLearner):
     def horizon(self) -> int:
         return self.task.horizon
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         return {"horizon": self.horizon, "surprises": "clipped at levels from earlier releases", "costs": "known"}
 
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:

@@ -120,8 +120,8 @@ class OFULQ(AbstractOnlineLearner):
     def horizon(self) -> int:
         return self.task.horizon
 
-    def bounds(self) -> dict[str, Any]:
-        enforced: dict[str, Any] = {"horizon": self.horizon, "rewards": "known"}
+    def bounds(self) -> dict[str, object]:
+        enforced: dict[str, object] = {"horizon": self.horizon, "rewards": "known"}
         if self.paper_users is not None:
             return enforced | {"state norm": 1.0, "input norm": float(self.task.gain_bound)}
         return enforced | {"trace of the moments of an episode": self._moments.trace_bound}

@@ -19,7 +19,7 @@ The prior says how smooth rewards are: level free, deviations of size `prior_spr
 hidden are mostly noise. Both are public and have no part in the guarantee.
 """
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import equinox as eqx
 import jax
@@ -106,7 +106,7 @@ class FunctionalReward(AbstractOfflineLearner):
     def space(self) -> tuple[int, int]:
         return self.transition.shape[0], self.transition.shape[1]
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         return {
             "horizon": self.horizon,
             "reward range": [0.0, 1.0],

@@ -24,7 +24,7 @@ class AbstractApproximator(eqx.Module):
         """Q at every state and action."""
 
     @abc.abstractmethod
-    def gradient(self, theta: Float[Array, "*theta"], **settings: Any) -> AbstractStatistic:
+    def gradient(self, theta: Float[Array, "*theta"], **settings: object) -> AbstractStatistic:
         """One episode's clipped gradient at theta."""
 
 

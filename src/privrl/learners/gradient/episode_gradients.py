@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -39,7 +38,7 @@ class AbstractEpisodeGradients(AbstractOfflineLearner):
         check_sizes(steps=self.steps, **({} if self.num_episodes is None else {"num_episodes": self.num_episodes}))
         check_terminal(self.terminal, self.space[0])
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         return {
             "horizon": self.horizon,
             "gradient norm of an episode": self.clip,

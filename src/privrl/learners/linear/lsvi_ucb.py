@@ -134,9 +134,9 @@ class AbstractLSVIUCB(AbstractOnlineLearner):
     def _live(self) -> Bool[Array, " S"]:
         return jnp.ones(self.features.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         known = "estimated" if self._estimates_rewards else "known"
-        bounds: dict[str, Any] = {"feature norm": 1.0, "horizon": self.horizon, "rewards": known}
+        bounds: dict[str, object] = {"feature norm": 1.0, "horizon": self.horizon, "rewards": known}
         return bounds | ({"reward range": [0.0, 1.0]} if self._estimates_rewards else {})
 
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:

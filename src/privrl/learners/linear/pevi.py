@@ -13,7 +13,6 @@ definite under noise: it is the bound on the spectral norm of the noise, 0 witho
 
 import abc
 import math
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -55,7 +54,7 @@ class AbstractPessimisticRegression(AbstractOfflineLearner):
     def largest_array(self) -> int:
         return self.features.dim * max(self.features.dim, self.features.num_states * self.features.num_actions)
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         own = {"feature norm": 1.0, "reward range": [0.0, 1.0], "horizon": self.horizon, "rewards": "estimated"}
         return own | list_rules(self.rules)
 

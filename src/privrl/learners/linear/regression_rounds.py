@@ -6,7 +6,7 @@ is post-processing.
 """
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -78,9 +78,9 @@ class AbstractRegressionRounds(AbstractOnlineLearner):
     rows: eqx.AbstractClassVar[int]
     fresh_grams: ClassVar[bool] = True
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         known = "estimated" if self.rewards is None else "known"
-        bounds: dict[str, Any] = {"feature norm": 1.0, "horizon": self.horizon, "rewards": known}
+        bounds: dict[str, object] = {"feature norm": 1.0, "horizon": self.horizon, "rewards": known}
         return bounds | ({"reward range": [0.0, 1.0]} if self.rewards is None else {})
 
     def declare(self, num_blocks: int) -> tuple[Declared, ...]:

@@ -29,7 +29,7 @@ noise of all messages, and with it the shift 2 Gamma, is larger than the Gram ma
 """
 
 import math
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -97,7 +97,7 @@ class UCRLVTR(AbstractOnlineLearner):
             if not (np.isfinite(r).all() and r.min() >= 0 and np.asarray(self._ranges())[1] > 0):
                 raise ValueError("`rewards` must be finite, at least 0, and positive somewhere after the first step.")
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         top = float(self._ranges()[0])
         return {"horizon": self.horizon, "value range": [0.0, top], "rewards": "known"}
 

@@ -28,7 +28,7 @@ lines 4 to 7 are left out. Where the interval is [0, H-h] this is known beforeha
 the span, the shares of lines 4 to 6 are skipped and spent on later releases of the same people.
 """
 
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -63,7 +63,7 @@ class VAPVI(AbstractPessimisticRegression):
     split: bool = eqx.field(static=True, default=False)
     lower_order: float = eqx.field(static=True, default=0.0)
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         people = "two random halves" if self.split and self._uncertain else "all people in every release"
         return super().bounds() | {"people": people}
 

@@ -27,7 +27,7 @@ their noise, for the best of several noisy rewards is too good, and divided by n
 """
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -97,7 +97,7 @@ class APVI(AbstractOfflineLearner):
     def _estimates_rewards(self) -> bool:
         return self.rewards is None and self.arrival_rewards is None
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         return {
             "horizon": self.horizon,
             "counting": self.counting,

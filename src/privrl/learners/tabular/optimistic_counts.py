@@ -12,7 +12,7 @@ noise, constants near 1, and `bonus` to scale them.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -105,7 +105,7 @@ class AbstractOptimist(AbstractOnlineLearner):
         """How visits are counted: per stage, unless the kernel is the same at every step."""
         return self.stationary_counting if self.stationary else "per-stage"
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         return {"horizon": self.horizon, "counting": self.counting, "rewards": "known"}
 
     def schedule(self, num_users: int) -> Int[np.ndarray, " B"]:

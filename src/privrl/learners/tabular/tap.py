@@ -21,7 +21,7 @@ differential privacy (docs/proofs/accounting.md#a-filter-for-gaussian-noise).
 All constants are public and were chosen on simulated worlds.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -123,7 +123,11 @@ class TAP(AbstractOfflineLearner):
         """The states that do not end a stay."""
         return jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
 
-    def bounds(self) -> dict[str, Any]:
+    @property
+    def return_range(self) -> tuple[float, float]:
+        return 0.0, self.largest_return
+
+    def bounds(self) -> dict[str, object]:
         return {
             "horizon": self.horizon,
             "counting": "first-visit",

@@ -27,7 +27,7 @@ the gap from practice to the best (20,000 people, epsilon 1 / 100, 3 seeds, worl
 """
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -111,7 +111,11 @@ class TDFP(AbstractOfflineLearner):
     def _live(self) -> Bool[Array, " S"]:
         return jnp.ones(self.num_states, bool).at[jnp.asarray(self.terminal, int)].set(False)
 
-    def bounds(self) -> dict[str, Any]:
+    @property
+    def return_range(self) -> tuple[float, float]:
+        return 0.0, self._largest_return
+
+    def bounds(self) -> dict[str, object]:
         return {
             "horizon": self.horizon,
             "counting": "first-visit",

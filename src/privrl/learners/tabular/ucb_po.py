@@ -5,7 +5,8 @@ After Private-UCB-PO of Chowdhury and Zhou (2022). The current policy is evaluat
 
     log pi(a | s, h)  +=  sqrt(2 ln A / k) L Q_h(s,a) / max Q
 
-with L the number of people in the last block and k that of all so far: the sum of the steps of L people.
+with L the public number of people in the last block and k that of all so far: the sum of the steps of L people. If
+people return, both count first arrivals, so steps are shorter than with one step for each record.
 """
 
 import math

@@ -14,7 +14,7 @@ from exact counts. This is the count-based learner that works under local privac
 each person is asked one small query (`asking`) with the whole epsilon.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -61,7 +61,7 @@ class UCBVI(AbstractOnlineLearner):
     asking: Asking | None = eqx.field(static=True, default=None)
     reads_newest_sums: ClassVar[bool] = True
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         counts = self._counts()
         return {
             "horizon": self.horizon,

@@ -2,9 +2,9 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict, Unpack
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -23,11 +23,10 @@ Notion = Literal["central", "joint", "local", "shuffle", "none"]
 
 _NOTION = {
     "central": "a trusted curator saw the raw data; everything published is covered",
-    "joint": "everything published, and all that other people were shown, is covered; what a person was shown "
-    "themselves is not",
-    "local": "noise was added before anything left the person's device; nobody is trusted",
-    "shuffle": "people randomised their answers, and a trusted shuffler passed them on without saying whose they are",
-    "none": "no privacy: the result may reveal anything about anybody",
+    "joint": "everything published and everything shown to other people is covered; what a person was shown is not",
+    "local": "noise was added before anything left the person's device; no server is trusted",
+    "shuffle": "devices randomised the answers, and a trusted shuffler removed the names of the senders",
+    "none": "no privacy: the result may reveal anything about any person",
 }
 _LONGEST_STATEMENT = 500
 _ADJACENCY = {
@@ -39,9 +38,9 @@ _ADJACENCY = {
 class StudyRecord(TypedDict):
     """The settings that a certificate is derived from: learner, privatizer, and the public number of people."""
 
-    learner: dict[str, Any]
-    privatizer: dict[str, Any]
-    users: int | dict[str, Any] | None
+    learner: dict[str, object]
+    privatizer: dict[str, object]
+    users: int | dict[str, object] | None
 
 
 class Claimed(TypedDict):
@@ -51,6 +50,36 @@ class Claimed(TypedDict):
     delta: float
     rho: NotRequired[float]
     source: str
+
+
+class Cost(TypedDict):
+    """What a set of events costs; the attributes of a certificate that follow from its events."""
+
+    epsilon: float
+    epsilon_zcdp: float | None
+    mu: float | None
+    rho: float | None
+    accountant: str
+
+
+class Facts(TypedDict):
+    """The attributes of a certificate that do not follow from a ledger."""
+
+    unit: str
+    bounds: Mapping[str, object]
+    noise_source: Origin
+    version: str
+    learner: NotRequired[str]
+    relation: NotRequired[Relation]
+    neighbours: NotRequired[str]
+    records_per_unit: NotRequired[int | None]
+    block_distance: NotRequired[int]
+    messages_per_user: NotRequired[int | None]
+    return_range: NotRequired[tuple[float, float] | None]
+    claimed: NotRequired[Claimed | None]
+    notes: NotRequired[tuple[str, ...]]
+    study: NotRequired[StudyRecord | None]
+    opened: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -69,29 +98,31 @@ class Certificate:
         epsilon, delta: the guarantee; infinite if there is none.
         epsilon_zcdp: the larger epsilon that follows from rho alone, by the standard conversion: what a reader who
             trusts only zero-concentrated privacy of discrete Gaussian noise may rely on.
-        rho, mu: the same cost as zero-concentrated and Gaussian privacy, where these apply.
-        notion: central, joint, local or none.
+        rho, mu: the same cost as zero-concentrated and Gaussian privacy, if these apply.
+        notion: central, joint, local, shuffle or none.
         adjacency, unit: what it means for two data sets to be neighbours.
-        bounds: what the learner enforced on every record, for readers; nothing is decided by it.
+        bounds: what the learner enforced on every record, for readers; no decision depends on it.
         events: the calibrated cost of every declared release; epsilon follows from these alone.
-        releases: how often each was declared and made, with sensitivity and noise scale.
+        releases: how often each release was declared and made, with sensitivity and noise scale.
         accountant: how the events were composed.
         noise_source: where the noise came from.
         relation: what two neighbours differ by: one record, all visits or all reports of a person, or a function.
         neighbours: the same for readers, if it is not one record.
-        records_per_unit: how many records of one unit count at most; `None` if the secret does not consist of records.
-        block_distance: how many blocks lie at least between two records of one unit.
-        messages_per_user: how many messages of one device are covered, if noise is added on devices.
-        group_shares: the probability with which a unit is in each of the groups into which units are split.
+        records_per_unit: the largest number of records of one unit that count; `None` if the secret is not a set of
+            records.
+        block_distance: the smallest number of blocks between two records of one unit.
+        messages_per_user: the number of messages of one device that are covered, if devices add the noise.
+        return_range: the smallest and the largest return of an episode, if they are enforced.
+        group_shares: if units are split into groups, the probability of each group.
         claimed: for recipes as published: the epsilon that the paper claims for the same noise.
         study: the settings that events and bounds are derived from: of the learner and of the privatizer, and the
             public number of people if it is fixed in advance.
         opened: the UTC date on which the study was opened, fixed before any record was read.
-        result_sha256: the hash of what was learned, which this certificate is about; whoever holds it fills it in.
+        result_sha256: the hash of the result that this certificate is about; `Result` fills it in.
         files: the SHA-256 of every file that is saved with this certificate, by name.
-        signature: an Ed25519 signature over everything else here, in base64; empty if nobody signed.
-        stated: what those who answer for the study state about it, such as its purpose: text by name, which nothing
-            here checks and a signature covers.
+        signature: an Ed25519 signature over everything else here, in base64; empty if it is not signed.
+        stated: statements of the study team, such as the study's purpose: text by name. A signature covers them;
+            privrl does not verify them.
     """
 
     epsilon: float
@@ -102,7 +133,7 @@ class Certificate:
     notion: Notion
     adjacency: Adjacency
     unit: str
-    bounds: Mapping[str, Any]
+    bounds: Mapping[str, object]
     events: tuple[Event, ...]
     releases: tuple[ReleaseRecord, ...]
     accountant: str
@@ -114,6 +145,7 @@ class Certificate:
     records_per_unit: int | None = None
     block_distance: int = 0
     messages_per_user: int | None = None
+    return_range: tuple[float, float] | None = None
     group_shares: Mapping[str, float] = field(default_factory=dict)
     claimed: Claimed | None = None
     notes: tuple[str, ...] = field(default=())
@@ -125,7 +157,7 @@ class Certificate:
     stated: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, ledger: Ledger, *, delta: float, notion: Notion, **facts: Any) -> "Certificate":
+    def of(cls, ledger: Ledger, *, delta: float, notion: Notion, **facts: Unpack[Facts]) -> "Certificate":
         """Certifies the declared cost of a ledger; `facts` are those attributes that do not follow from it."""
         events = ledger.events()
         return cls(
@@ -140,8 +172,8 @@ class Certificate:
         )
 
     @property
-    def limits(self) -> dict[str, Any]:
-        """Every public limit with the words that readers see: the learner's, and how often one unit counts."""
+    def limits(self) -> dict[str, object]:
+        """Every public limit under the name that readers see: those of the learner, and how often one unit counts."""
         counted = {
             "records per unit": self.records_per_unit,
             "blocks from one record of a unit to the next": self.block_distance or None,
@@ -159,15 +191,15 @@ class Certificate:
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
     def signed(self, key: Ed25519PrivateKey) -> "Certificate":
-        """The same certificate with a signature; one that is not about anything learned yet is refused."""
+        """The same certificate with a signature. A certificate that names no result is refused."""
         if not self.result_sha256:
             raise ValueError("This certificate is not bound to a result yet. Sign that of a `Result`.")
         return replace(self, signature=sign(self.canonical(), key))
 
     def stating(self, texts: Mapping[str, str]) -> "Certificate":
-        """The same certificate with what is stated about the study, which must come before a signature."""
+        """The same certificate with statements about the study. Add them before you sign."""
         if self.signature:
-            raise ValueError("This certificate is signed already. State what is to be stated first, then sign.")
+            raise ValueError("This certificate is signed already. Add the statements first, then sign.")
         check_stated(texts)
         return replace(self, stated={**self.stated, **texts})
 
@@ -175,16 +207,16 @@ class Certificate:
         """Raises `SignatureError` unless the owner of `key` signed exactly this certificate."""
         verify(self.canonical(), self.signature, key)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """A JSON object; infinities are written as the string "inf"."""
         content = asdict(self)
         return _map(content, lambda x: "inf" if isinstance(x, float) and math.isinf(x) else x)
 
     @classmethod
-    def from_json(cls, content: Any) -> "Certificate":
+    def from_json(cls, content: object) -> "Certificate":
         """The certificate that `to_json` wrote; anything else is a `ValueError` that names the field."""
         what = "The certificate"
-        written: dict[str, Any] = convert(content, dict, what)
+        written: dict[str, object] = convert(content, dict, what)
         texts = {name: written[name] for name in ("stated",) if name in written}
         fields = _map(written, lambda x: math.inf if isinstance(x, str) and x == "inf" else x)
         certificate = convert(fields | texts, cls, what)
@@ -250,10 +282,11 @@ class Certificate:
         return "\n".join(map(printable, lines))
 
 
-def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict[str, Any]:
-    """Epsilon at delta, with rho and mu where they exist and the accountant that applied.
+def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> Cost:
+    """Epsilon at delta, with rho and mu if they exist, and the accountant that applied.
 
-    A choice is alone in its group, and pure: the cost is the larger one of its epsilon and of that of all the others.
+    A choice is the only release about its group, and pure. The cost is therefore the larger of two: the epsilon of the
+    choice, and that of all other releases.
     """
     choices = [event for event in events if event.mechanism == "exponential"]
     if choices and len(choices) < len(events):
@@ -288,7 +321,7 @@ def cost_of(events: Sequence[Event], delta: float, adjacency: Adjacency) -> dict
 
 
 def check_stated(texts: Mapping[str, str]) -> None:
-    """Refuses statements that are no line of text, or too long for a certificate."""
+    """Refuses statements that are not one line of text, or are too long for a certificate."""
     for name, text in texts.items():
         if not text.strip() or not text.isprintable() or len(text) > _LONGEST_STATEMENT:
             raise ValueError(
@@ -297,7 +330,7 @@ def check_stated(texts: Mapping[str, str]) -> None:
             )
 
 
-def _map(content: Any, change: Any) -> Any:
+def _map(content: object, change: Callable[[object], object]) -> Any:
     if isinstance(content, Mapping):
         return {key: _map(value, change) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

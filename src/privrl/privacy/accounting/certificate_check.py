@@ -237,9 +237,9 @@ def same(written: Any, follows: Any, tolerance: float) -> bool:
     return type(written) is type(follows) and bool(written == follows)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return "nothing" if value is None else f"{value:.6g}" if _is_number(value) else str(value)

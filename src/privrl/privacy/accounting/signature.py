@@ -1,6 +1,6 @@
-"""Ed25519 signatures: who stands behind a certificate.
+"""Ed25519 signatures: who answers for a certificate.
 
-A pair of keys is made with
+Make a pair of keys with
 
     openssl genpkey -algorithm ed25519 -out key.pem
     openssl pkey -in key.pem -pubout -out public.pem
@@ -17,7 +17,7 @@ _HOW = "Make one with `openssl genpkey -algorithm ed25519 -out key.pem`."
 
 
 class SignatureError(ValueError):
-    """A signature is missing, or is not the one that this key makes for these bytes."""
+    """A signature is missing, or does not match the key and the bytes."""
 
 
 def read_private_key(path: str | Path) -> Ed25519PrivateKey:
@@ -29,8 +29,8 @@ def read_private_key(path: str | Path) -> Ed25519PrivateKey:
         key = load_pem_private_key(content, password=None)
     except TypeError as error:  # what `cryptography` raises for an encrypted key
         raise ValueError(
-            f"The private key in `{path}` is encrypted. Decrypt it where nobody else can read it, for example with "
-            "`openssl pkey -in encrypted.pem -out key.pem`, and pass that file."
+            f"The private key in `{path}` is encrypted. Decrypt it in a folder that only you can read, for example "
+            "with `openssl pkey -in encrypted.pem -out key.pem`, and pass that file."
         ) from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ValueError(f"`{path}` does not hold a private key in PEM form. {_HOW}") from error
@@ -59,12 +59,12 @@ def sign(content: bytes, key: Ed25519PrivateKey) -> str:
 
 
 def verify(content: bytes, signature: str, key: Ed25519PublicKey) -> None:
-    """Refuses a signature that `key`'s owner did not make for these bytes."""
+    """Raises `SignatureError` unless the owner of `key` signed these bytes."""
     if not signature:
         raise SignatureError("The certificate is not signed.")
     try:
         key.verify(base64.b64decode(signature, validate=True), content)
     except (InvalidSignature, binascii.Error, ValueError) as error:
         raise SignatureError(
-            "The signature does not fit: the certificate was changed, or somebody else signed it."
+            "The signature does not match this key: the certificate was changed, or another key signed it."
         ) from error

@@ -77,11 +77,11 @@ class Simulation(eqx.Module):
         state, made = planned(self.learner, state, seen, queries, key=self.keys.plan(t), ties=ties)
         return state, made, queries.counts
 
-    def publish(self, state: State, totals: Mapping[str, Any], t: Number) -> State:
+    def publish(self, state: State, totals: Mapping[str, object], t: Number) -> State:
         """The releases at the end of block `t`."""
         return publish(self.channels, state, totals, t, functools.partial(self._noise, t))
 
-    def person(self, published: Plan, t: Number, index: Number) -> tuple[Any, dict[str, Any]]:
+    def person(self, published: Plan, t: Number, index: Number) -> tuple[object, dict[str, object]]:
         """What happens to one person of block `t` who acts on this plan, and what leaves them for every statistic."""
         record = self.env.rollout(published.policy, self.keys.person(t, index))
         own = self.keys.report(t, index)
@@ -106,11 +106,11 @@ class Simulation(eqx.Module):
         return lambda i: white_noise(channel.white, self.keys.white(number, t, i), channel.statistic.shape)
 
 
-Lagging = tuple[tuple[Any, Plan], ...]
+Lagging = tuple[tuple[object, Plan], ...]
 """The plans that are out where plans lag behind, each with the memory that came with it: people act on the oldest."""
 
 
-def lag(older: Lagging, memory: Any, made: Plan, t: Int[Array, ""]) -> Lagging:
+def lag(older: Lagging, memory: object, made: Plan, t: Int[Array, ""]) -> Lagging:
     """The same after the plan of block `t` was made; until there are enough plans, people act on the first."""
     newest = (memory, made)
     kept = jax.tree.map(lambda new, old: jnp.where(t == 0, new, old), (newest,) * (len(older) - 1), older[1:])

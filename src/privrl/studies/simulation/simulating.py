@@ -16,15 +16,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt32
 
 from privrl.contracts.learner import AbstractAnalysis, AbstractLearner, AbstractOnlineLearner, Plan
-from privrl.contracts.statistic import Adjacency
+from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.envs.base import Env
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import AbstractRecorded
 from privrl.executors.executor import AbstractExecutor
 from privrl.learners.trials.trial import Trial
+from privrl.mdp.types import Trajectory
+from privrl.privacy.noise.arithmetic import empty_contributes
 from privrl.privacy.noise.sources import Seeded
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.local_channels import AbstractLocalChannel
@@ -214,6 +216,7 @@ def sweep(
                 f"The world has `horizon`={world.horizon} and the learner {study.learner.horizon}. Give both the same."
             )
     channels = [study.channels() for study in studies]
+    _check_empty_record(world, studies[0].learner, channels[0])
     ends = _ends(studies[0], episodes)
     flowing = flow and hasattr(world, "flow") and all(_flows(channel) for channel in channels[0].values())
     keys = jax.random.key_data(jax.random.split(seeded_key(key), (len(settings), seeds)))
@@ -256,6 +259,31 @@ def sweep(
         )
         for study, own, (policy, regret, counts) in zip(studies, channels, simulated, strict=True)
     ]
+
+
+def _check_empty_record(world: Any, learner: AbstractAnalysis, channels: dict[str, AbstractChannel]) -> None:
+    """Refuses a statistic to which an episode without steps contributes, for a plan of ones.
+
+    Whether such an episode is counted differs between a simulated block, a live study and a table.
+    """
+    if isinstance(world, PilotWorld):  # people of a trial have an outcome, not an episode
+        return
+    assert isinstance(learner, AbstractOnlineLearner)
+    plan, empty = None, Trajectory.empty(world.horizon)
+    if not all(isinstance(channel.statistic, AbstractRowStatistic) for channel in channels.values()):
+        simulation = Simulation(world, learner, channels, SimulationKeys.of(jax.random.key(0)))
+        form = jax.eval_shape(lambda: simulation.plan(simulation.first(), jnp.zeros((), int), jnp.ones((), int))[1])
+        record = jax.eval_shape(world.rollout, form.policy, jax.random.key(0))
+        plan = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), form)
+        empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), record)
+    for channel in channels.values():
+        if _contributes(channel.statistic, empty, plan):
+            raise ValueError(empty_contributes(channel.statistic))
+
+
+@eqx.filter_jit
+def _contributes(statistic: AbstractStatistic, record: Any, plan: Plan | None) -> Bool[Array, ""]:
+    return jnp.any(statistic.contribution(record, plan) != 0)
 
 
 def _settings(
@@ -308,7 +336,7 @@ def _simulated(
     return [jax.tree.map(lambda x, i=i: x[i], together) for i in range(len(pairs))]
 
 
-def _stacked(settings: Sequence[tuple[AbstractAnalysis, dict[str, AbstractChannel]]]) -> tuple[Any, Any]:
+def _stacked(settings: Sequence[tuple[AbstractAnalysis, dict[str, AbstractChannel]]]) -> tuple[object, object]:
     """All settings as one, with a leading axis on every array; refused if they differ in anything else."""
     arrays, rest = zip(*(eqx.partition(setting, eqx.is_array) for setting in settings), strict=True)
     shapes = [[leaf.shape for leaf in jax.tree.leaves(one)] for one in arrays]
@@ -411,7 +439,7 @@ def _totals(
         _, terms = simulation.person(published, t, index)
         return jax.tree.map(lambda term: jnp.where(index < end, term, 0.0), terms)
 
-    def chunk(c: int | Int[Array, ""], totals: dict[str, Any]) -> dict[str, Any]:
+    def chunk(c: int | Int[Array, ""], totals: dict[str, object]) -> dict[str, object]:
         terms = jax.vmap(person)(begin + c * size + jnp.arange(size))
         return jax.tree.map(lambda total, term: total + term.sum(axis=0), totals, terms)
 
