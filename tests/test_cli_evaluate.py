@@ -146,7 +146,7 @@ def test_the_unit_of_a_signed_folder_comes_from_its_report(
     key = ("--public-key", keys["ours, public"])
     assert "`--unit` is missing" in call(*arguments, "--out", tmp_path / "out").err  # a signature that nobody checked
     theirs = call(*arguments, "--public-key", keys["theirs, public"], "--out", tmp_path / "out")
-    assert theirs.code == 2 and "signature does not fit" in theirs.err
+    assert theirs.code == 2 and "signature does not match" in theirs.err
     called = call(*arguments, *key, "--out", tmp_path / "out", "--json")
     assert called.json()["unit"] == "unit_id"
     assert "says 'unit_id'" in call(*arguments, *key, "--unit", "episode_id", "--out", tmp_path / "o").err

@@ -112,7 +112,7 @@ class Certificate:
             records.
         block_distance: the smallest number of blocks between two records of one unit.
         messages_per_user: the number of messages of one device that are covered, if devices add the noise.
-        return_range: the smallest and the largest return of an episode, if they are enforced.
+        return_range: the smallest and the largest sum that one record may state, if they are enforced.
         group_shares: if units are split into groups, the probability of each group.
         claimed: for recipes as published: the epsilon that the paper claims for the same noise.
         study: the settings that events and bounds are derived from: of the learner and of the privatizer, and the
