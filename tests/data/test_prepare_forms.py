@@ -209,7 +209,12 @@ def test_a_grid_writes_states_next_states_and_the_end(tmp_path: Path) -> None:
     assert at_end["state"] == [0, 7, 10, 5, 9] and at_end["next_state"] == [7, 10, 12, 9, None]
     carried = steps(tmp_path, RAW, **GRID, carry=1)
     assert carried["state"] == [0, 4, 5]
-    unknown_end = steps(tmp_path, RAW, **{**GRID, "end": None})
+    # If a reward is paid at the end and no end is named, the last step ends the episode, also one that was cut off.
+    paid_at_end = steps(tmp_path, RAW, **{**GRID, "end": None})
+    assert paid_at_end["next_state"] == [7, 12, 12] and "terminated" not in paid_at_end
+    assert steps(tmp_path, RAW, **{**GRID, "end": None}, horizon=1)["next_state"] == [12, 12]
+    paid_each = RAW.replace(",,\n", ",0.5,\n")
+    unknown_end = steps(tmp_path, paid_each, **{**GRID, "end": None}, reward_each="mean")
     assert unknown_end["next_state"] == [7, 10, 9]
     cut = steps(tmp_path, RAW, **GRID, horizon=1)
     assert cut["next_state"] == [7, 9] and cut["terminated"] == [False, False]
@@ -262,7 +267,7 @@ def test_a_missing_value_without_a_cell_is_refused_by_its_episode(tmp_path: Path
     ) as caught:
         steps(tmp_path, text, **how)
     assert CANARY not in str(caught.value)
-    with pytest.raises(ValueError, match="every measurement once"):
+    with pytest.raises(ValueError, match="every measurement once, and measurements only. `lactate`"):
         Preparation(**{**HOW, **GRID, "grid": GRID["grid"][:1]})
 
 

@@ -51,7 +51,7 @@ class Preparation:
             `action`, `reward` and `end` are names in it; rows with other names are records without a value.
         good: which values of the reward are good. If "low", 1 minus the reward is written, as the column `not_NAME`.
         grid: cuts every measurement at public edges: the table then has numbered states, with `state` and `next_state`
-            instead of the measurements.
+            instead of the measurements. Without `end`, an episode that is paid at its end has ended with its last step.
         delimiter, decimal, encoding: how a CSV file is written, see `CsvFormat`.
         items: codes of a long table and their names, {"220052": "map"}; a name without a code occurs in the table
             itself.
@@ -118,9 +118,11 @@ class Preparation:
         if self.good not in get_args(Good):
             raise ValueError(f"`good` is {self.good!r}; it must be 'high' or 'low'.")
         if self.grid and sorted(column.name for column in self.grid) != sorted(self.columns):
+            cut = [column.name for column in self.grid]
+            wrong = next(name for name in (*self.columns, *cut) if name not in self.columns or cut.count(name) != 1)
             raise ValueError(
-                "`grid` must cut every measurement once, and measurements only. Give one grid for each column of the "
-                "state, or leave out the columns that are not in the grid."
+                f"`grid` must cut every measurement once, and measurements only. `{wrong}` is not cut once, or is not "
+                "a measurement."
             )
         if any(bool(column.values) != (column.name in self.text) for column in self.grid):
             raise ValueError("A column of text is in a `grid` with its values, and every other column with its edges.")
@@ -159,8 +161,8 @@ class Preparation:
 
     @property
     def states(self) -> StateGrid | None:
-        """The grid of numbered states, if there is one."""
-        return StateGrid(self.grid, self.end is not None) if self.grid else None
+        """The grid of numbered states, if there is one. If a reward is paid at the end, there is a state of the end."""
+        return StateGrid(self.grid, self.end is not None or self.reward_each is None) if self.grid else None
 
     @property
     def named(self) -> dict[str, Use]:

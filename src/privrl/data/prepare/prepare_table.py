@@ -167,7 +167,8 @@ class _Piece:
                 table[name] = self._summary(name, way, windows, how.carried_windows, state)
         else:
             table[STATE] = pa.array(self._numbered(how.states, windows, state, np.ones(len(state), bool)))
-            table[NEXT_STATE] = self._next_states(how.states, windows, state, step, ended)
+            over = is_last & (how.reward_each is None) if ended is None else ended
+            table[NEXT_STATE] = self._next_states(how.states, windows, state, step, over)
         for name, way in how.action.items():
             table[name] = self._summary(name, way, windows, 0, state + lag).fill_null(how.idle)
         rewards = self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1)
@@ -182,13 +183,12 @@ class _Piece:
         windows: Windows,
         at: Int[np.ndarray, " S"],
         step: Int[np.ndarray, " S"],
-        ended: Bool[np.ndarray, " S"] | None,
+        over: Bool[np.ndarray, " S"],
     ) -> "pa.Array":
-        """The state after each step; null after the last window, unless the episode has ended there."""
+        """The state after each step; null after the last window, unless the episode is over there."""
         import pyarrow as pa
 
         known = step < np.repeat(self._last, self.count)
-        over = np.zeros(len(at), bool) if ended is None else ended
         found = self._numbered(grid, windows, np.where(known, at + 1, at), known & ~over)
         if grid.end_state is not None:
             found = np.where(over, grid.end_state, found)
