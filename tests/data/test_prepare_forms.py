@@ -141,11 +141,21 @@ def test_a_low_reward_is_inverted_under_another_name(tmp_path: Path) -> None:
 
 
 def test_names_that_sound_like_harm_or_like_an_outcome() -> None:
-    for name in ("death", "hospital_death", "DIED", "mortality_30d", "icu_los", "cost", "readmission"):
+    for name in (
+        "death",
+        "hospital_death",
+        "DIED",
+        "mortality_30d",
+        "icu_los",
+        "cost",
+        "readmission",
+        "verstorben",
+        "décès",
+    ):
         assert sounds_low(name) and sounds_like_outcome(name)
     for name in ("survived", "alive", "reward"):
         assert not sounds_low(name) and sounds_like_outcome(name)
-    for name in ("map", "lactate", "glucose", "closed", "costal_angle"):
+    for name in ("map", "lactate", "glucose", "closed", "costal_angle", "Todesco", "mortise"):
         assert not sounds_low(name) and not sounds_like_outcome(name)
     assert not sounds_low("not_death") and sounds_like_outcome("not_death")
 
@@ -243,6 +253,18 @@ def test_a_grid_agrees_with_the_measurements_of_the_same_steps(tmp_path: Path) -
             assert after == found["state"][i + 1]
 
 
+def test_a_step_has_exactly_one_logged_probability(tmp_path: Path) -> None:
+    logged = RAW.replace("left", "p").replace(",,\n", ",,.5\n")
+    logged = logged.replace("a,0,60,1,0,,.5", "a,0,60,1,0,,").replace(",1,1\n", ",1,.2\n").replace(",0,0\n", ",0,1\n")
+    how = {"columns": {"map": "mean"}, "propensity": "p"}
+    found = steps(tmp_path, logged, **how)  # the first window gives a state and no step
+    assert found["p"] == [0.5, 0.2, 1.0]
+    assert tomllib.loads(draft_schema(tmp_path / "t.parquet"))["propensity"] == "p"
+    for wrong in (logged.replace("a,1,70,,1,,.5", "a,1,70,,1,,"), logged + "b,1.5,90,3,0,0,.5\n"):
+        with pytest.raises(TableError, match="`p` does not have exactly one value in every window of the episode"):
+            steps(tmp_path, wrong, **how)
+
+
 @pytest.mark.parametrize("state_at", ["start", "end"])
 def test_states_of_a_person_depend_on_that_person_alone(tmp_path: Path, state_at: str) -> None:
     mine = "a,0,60,1,0,,\na,1,70,,1,1,0\n"
@@ -316,7 +338,13 @@ def test_a_draft_from_the_first_line_of_a_csv_file() -> None:
     drafted = tomllib.loads(draft_from_names(["patient_id", "hour", "map", "died", "dose"], "raw.csv"))
     assert (drafted["unit"], drafted["step"], drafted["reward"]) == ("patient_id", "hour", "FILL-IN")
     assert drafted["feature"] == ["map:FILL-IN..FILL-IN"]
-    for record in (["17", CANARY], ["", CANARY], ["2026-05-01 00:10:00", CANARY], [CANARY, CANARY]):
+    for record in (
+        ["17", CANARY],
+        ["", CANARY],
+        [f"patient;{CANARY}"],
+        ["2026-05-01 00:10:00", CANARY],
+        [CANARY, CANARY],
+    ):
         with pytest.raises(TableError, match="must name the columns") as caught:
             draft_from_names(record, "raw.csv")
         assert CANARY not in str(caught.value)

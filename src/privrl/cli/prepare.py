@@ -60,6 +60,14 @@ def prepare(
             "--end", metavar="COL[:time]", help="True on the last record of an ended episode; COL:time, when it ended."
         ),
     ] = None,
+    propensity: Annotated[
+        str | None,
+        typer.Option(
+            "--propensity",
+            metavar="COL",
+            help="If a program decided: the logged probability of what it did, once in each window.",
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -153,6 +161,7 @@ def prepare(
         value=value,
         items=dict(map(_item, item or ())),
         good=good,
+        propensity=propensity,
         grid=tuple(GridColumn.parse(words, text or ()) for words in grid or ()),
         delimiter=parse_delimiter(delimiter),
         decimal=decimal,

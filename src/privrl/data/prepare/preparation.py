@@ -52,6 +52,7 @@ class Preparation:
         good: which values of the reward are good. If "low", 1 minus the reward is written, as the column `not_NAME`.
         grid: cuts every measurement at public edges: the table then has numbered states, with `state` and `next_state`
             instead of the measurements. Without `end`, an episode that is paid at its end has ended with its last step.
+        propensity: if a program decided, the logged probability of its action; each window has exactly one.
         delimiter, decimal, encoding: how a CSV file is written, see `CsvFormat`.
         items: codes of a long table and their names, {"220052": "map"}; a name without a code occurs in the table
             itself.
@@ -82,6 +83,7 @@ class Preparation:
     items: Mapping[str, str] = field(default_factory=dict)
     good: Good = "high"
     grid: tuple[GridColumn, ...] = ()
+    propensity: str | None = None
     delimiter: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
@@ -96,10 +98,10 @@ class Preparation:
         asked, renamed = set(self.named), set(self.items.values())
         if self.items and (self.name is None or not renamed <= asked or set(self.items) & (asked - renamed)):
             raise ValueError(
-                "`items` maps codes of a long table to names in `columns`, `action`, `reward` or `end`. Give `name` "
-                "and `value`, map codes to these names only, and use none of the other names as a code."
+                "`items` maps codes of a long table to names in `columns`, `action`, `reward`, `propensity` or `end`. "
+                "Give `name` and `value`, map codes to these names only, and use none of the other names as a code."
             )
-        named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward]
+        named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward, self.propensity]
         names = [name for name in (*named, *self.columns, *self.action) if name is not None]
         twice = sorted({name for name in names if names.count(name) > 1 or name in self._added})
         if twice:
@@ -169,7 +171,8 @@ class Preparation:
         """The use of everything that is aggregated, and of the end: columns of a wide table, names in a long one."""
         found: dict[str, Use] = {} if self.end is None else {self.end: "end"}
         found |= {name: "value" if how in ("last", "first") else "number" for name, how in self.columns.items()}
-        return found | dict.fromkeys(self.text, "text") | dict.fromkeys((*self.action, self.reward), "number")
+        numbers = (*self.action, self.reward, *(() if self.propensity is None else (self.propensity,)))
+        return found | dict.fromkeys(self.text, "text") | dict.fromkeys(numbers, "number")
 
     def _cells_of(self, use: Use) -> Cells:
         if use in ("id", "text", "name"):

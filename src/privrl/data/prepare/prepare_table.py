@@ -38,9 +38,9 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
     """Write a table of steps, which `read_parquet` reads.
 
     The columns are those of the person (and the episode), `step`, the measurements (null if none was made) or the
-    numbers of states, the actions, the reward, and `terminated` if `end` is given. The public settings that a schema
-    needs are written into the metadata of the file. Rows are grouped by person and sorted by episode and step.
-    Within each piece of a large table, people are in the order of their ids. The file is written as a whole or not at
+    numbers of states, the actions, `propensity` and the reward, and `terminated` if `end` is given. The public
+    settings that a schema needs are written into the metadata of the file. Rows are grouped by person and sorted by
+    episode and step. Within each piece of a large table, people are in the order of their ids. The file is written as a whole or not at
     all. Memory is that of a piece of the table and of the records of one person; larger tables go through temporary
     files next to `target`.
 
@@ -79,6 +79,7 @@ def public_settings(how: Preparation) -> dict[str, object]:
     found: dict[str, object] = {"unit": how.unit, "step": "step", "reward": how.paid, "good": "high"}
     found |= {} if how.episode is None else {"episode": how.episode}
     found |= {} if how.end is None else {"terminated": "terminated"}
+    found |= {} if how.propensity is None else {"propensity": how.propensity}
     found |= {"horizon": how.horizon, "rewards_at_end": how.reward_each is None, "action": list(how.action)}
     if how.states is not None:
         found |= {"state": STATE, "next_state": NEXT_STATE, "num_states": len(how.states.names)}
@@ -171,6 +172,8 @@ class _Piece:
             table[NEXT_STATE] = self._next_states(how.states, windows, state, step, over)
         for name, way in how.action.items():
             table[name] = self._summary(name, way, windows, 0, state + lag).fill_null(how.idle)
+        if how.propensity is not None:
+            table[how.propensity] = self._propensities(how.propensity, windows, state + lag)
         rewards = self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1)
         table[how.paid] = pa.array(rewards)
         if ended is not None:
@@ -225,6 +228,21 @@ class _Piece:
             values, given = summarise(self._column(name), way, windows)
             group = windows.carry_forward(given, carried)[at]
             return values.take(pa.array(group, mask=group < 0))
+
+    def _propensities(self, name: str, windows: Windows, at: Int[np.ndarray, " S"]) -> "pa.Array":
+        """The logged probability of the action of each step: several decisions in one window have no probability."""
+        import pyarrow as pa
+
+        given = np.where(np.isnan(self._column(name).to_numpy(zero_copy_only=False)), np.nan, 1.0)
+        number, _ = summarise(pa.array(given), "sum", windows)
+        group = windows.group_of[at]
+        several = (group < 0) | (number.to_numpy(zero_copy_only=False)[group] != 1)
+        episode = np.searchsorted(np.cumsum(windows.count), at, side="right")
+        begin: Place = lambda i: self._place(int(self._sorted.starts[episode[i]]))  # noqa: E731
+        problem = "does not have exactly one value in every window of the episode that begins"
+        remedy = "A step has one decision, and its probability is logged. Choose windows (`--every`) with one each."
+        refuse(several, name, begin, problem, remedy)
+        return self._summary(name, "last", windows, 0, at)
 
     def _rewards(
         self, windows: Windows, at: Int[np.ndarray, " S"], is_last: Bool[np.ndarray, " S"], ends: Int[np.ndarray, " E"]

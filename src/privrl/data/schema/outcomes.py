@@ -12,10 +12,11 @@ Good = Literal["high", "low"]
 
 _LOW = re.compile(
     r"death|dead|died|deceas|mortal|expire|readmi|relaps|complicat|adverse|harm"
-    r"|(?:^|[^a-z])(?:los|costs?|charges?)(?:$|[^a-z])|length_?of_?stay"
+    r"|(?:^|[^a-z])(?:los|costs?|charges?|dod|tod|mort|muerte)(?:$|[^a-z])|length_?of_?stay"
+    r"|verstorben|gestorben|liegedauer|d[eé]c[eè]s|d[eé]c[eé]d[eé]|falleci"
 )
-_OUTCOME = re.compile(r"alive|surviv|outcome|reward|discharge")
-_INVERTED = ("not_", "no_", "non_", "without_")
+_OUTCOME = re.compile(r"alive|surviv|outcome|reward|discharge|[üu]e?berleb|entlass")
+_INVERTED = ("not_", "no_", "non_", "without_", "nicht_")
 
 
 def sounds_low(column: str) -> bool:

@@ -25,6 +25,7 @@ _HINTS: dict[str, tuple[str, ...]] = {
     "step": ("step", "hour", "t", "day", "window"),
     "reward": ("reward", "alive", "survived", "outcome"),
     "terminated": ("terminated", "done", "end", "ended", "last"),
+    "propensity": ("propensity",),
     "action": ("action", "dose", "treatment", "drug"),
     "state": ("state",),
     "next_state": ("next_state",),
@@ -81,9 +82,10 @@ def draft_from_names(names: Sequence[str], file: str) -> str:
     """Draft a schema file from the first line of a CSV file, which has no types.
 
     Raises:
-        TableError: the first line has empty cells or numbers, so it is a record and not names. It is not quoted.
+        TableError: the first line has empty cells, numbers or a single cell, so it does not name columns. It is not
+            quoted.
     """
-    if any(_FIGURE.fullmatch(name.strip()) for name in names) or len(set(names)) != len(names):
+    if any(_FIGURE.fullmatch(name.strip()) for name in names) or len(set(names)) != len(names) or len(names) < 2:
         raise TableError(
             f"The first line of `{file}` must name the columns, each once. If another character than a comma is "
             "between cells, declare it (`--delimiter`)."
@@ -109,7 +111,7 @@ def _lines(parts: Mapping[str, str], known: Mapping[str, Any]) -> list[str]:
     direction = "which values of the reward are good: high or low"
     lines += [f"good = {_quoted(known.get('good', FILL_IN))}  # {direction}"]
     lines += ["rewards_at_end = true  # only the last step of an episode pays"] if known.get("rewards_at_end") else []
-    optional = ("episode", "terminated", "state", "next_state")
+    optional = ("episode", "terminated", "state", "next_state", "propensity")
     lines += [f"{part} = {_quoted(parts[part])}" for part in optional if part in parts]
     if "state" in parts:
         lines += [f"num_states = {known.get('num_states') or _quoted(FILL_IN)}  # states are 0, 1, ..."]
