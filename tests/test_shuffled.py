@@ -83,7 +83,7 @@ def test_shuffled_events_compose_safely():
     assert epsilon_of([dataclasses.replace(event, times=2)], 1e-6) > 2.0
     groups = [dataclasses.replace(event, name=name, group=name, batch=n) for name, n in (("a", 1_000), ("b", 400))]
     assert epsilon_of(groups, 1e-6) == pytest.approx(epsilon_of(groups[1:], 1e-6))
-    assert Event.from_json(event.to_json()) == event
+    assert Event(**event.to_json()) == event
     for wrong in ({"mechanism": "shuffled"}, {"mechanism": "pure", "batch": 5}, {"mechanism": "shuffled", "batch": 0}):
         with pytest.raises(ValueError, match="`batch`"):
             Event("x", parameter=1.0, **wrong)

@@ -431,8 +431,8 @@ def test_events_survive_json() -> None:
         Event("answers", "randomised-response", 1.5, symbols=4),
         Event("raw", "none", math.inf),
     ):
-        text = json.dumps(event.to_json(), allow_nan=False)
-        assert Event.from_json(json.loads(text)) == event
+        content = json.loads(json.dumps(event.to_json(), allow_nan=False))
+        assert Event(**content | {"parameter": float(content["parameter"])}) == event
 
 
 @pytest.mark.parametrize(
@@ -453,7 +453,7 @@ def test_events_survive_json() -> None:
 )
 def test_events_that_mean_nothing_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Event.from_json({"name": "sum", "mechanism": "gaussian", "parameter": 1.0} | fields)
+        Event(**{"name": "sum", "mechanism": "gaussian", "parameter": 1.0} | fields)
 
 
 def test_requests_and_queries_that_mean_nothing_are_refused() -> None:

@@ -4,7 +4,7 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -12,6 +12,7 @@ from privrl.cli.commands import App
 from privrl.cli.options.store_options import StoreLogOption
 from privrl.cli.output import JsonOption, emit, say, show_table
 from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of, restore_store
+from privrl.privacy.store.view import StoreView
 
 store = App(name="store", help="Look at a durable store of releases, or purge its raw parts.", no_args_is_help=True)
 
@@ -41,7 +42,7 @@ def show(file: FileArgument, store_log: StoreLogOption = None, json: JsonOption 
         _print(shown)
 
 
-def _print(shown: dict[str, Any]) -> None:
+def _print(shown: StoreView) -> None:
     if shown["study"] is None:
         say("No study was declared yet.")
     else:

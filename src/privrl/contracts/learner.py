@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.release import Declared, Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.contracts.untrusted import Json
 
 
 @runtime_checkable
@@ -94,7 +93,7 @@ class AbstractAnalysis(eqx.Module):
         return None
 
     @abc.abstractmethod
-    def bounds(self) -> dict[str, Json]:
+    def bounds(self) -> dict[str, object]:
         """What the statistics enforce, and whether rewards are known or estimated, for the certificate."""
 
 

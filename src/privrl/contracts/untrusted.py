@@ -9,14 +9,13 @@ import math
 import os
 import re
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 import numpy as np
 
-Json: TypeAlias = Any
-"""Parsed JSON. Nothing is known about its types until `convert` has checked them."""
 MAX_FILE_BYTES = 2**28
 """The largest file that is read."""
 MAX_ARRAY_BYTES = 2**28
@@ -52,9 +51,10 @@ def read_bytes(path: Path, limit: int = MAX_FILE_BYTES) -> bytes:
         return file.read(size)
 
 
-def read_json(content: str | bytes, what: str) -> Json:
-    """Parses JSON text. `what` is the subject of the error message, for example "The certificate".
+def read_json(content: str | bytes, what: str) -> object:
+    """Parses JSON text, whose types are unknown until `convert` has checked them.
 
+    `what` is the subject of the error message, for example "The certificate".
     Refuses an object with two entries of one name, because two readers might see two contents, and numbers that are
     not finite.
     """
@@ -67,7 +67,7 @@ def read_json(content: str | bytes, what: str) -> Json:
     return found
 
 
-def convert(content: Json, kind: type[_Read], what: str) -> _Read:
+def convert(content: object, kind: type[_Read], what: str) -> _Read:
     """Converts parsed JSON to a value of type `kind`, and checks the type of every field before its value."""
     try:
         return msgspec.convert(content, kind)
@@ -75,7 +75,7 @@ def convert(content: Json, kind: type[_Read], what: str) -> _Read:
         raise ValueError(f"{what} is malformed: {_explain(str(error))}") from error
 
 
-def check_names(written: Json, expected: Json, what: str) -> None:
+def check_names(written: Mapping[str, object], expected: Mapping[str, object], what: str) -> None:
     """Refuses JSON that differs from `expected`, which privrl writes for the same value. Names the first field."""
     if written == expected:
         return
@@ -119,7 +119,7 @@ def _read_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo, what: str) ->
     return np.array(array, dtype.newbyteorder("="))
 
 
-def _check_depth(content: Json, what: str) -> None:
+def _check_depth(content: object, what: str) -> None:
     level = [content] if isinstance(content, (dict, list)) else []
     for _ in range(_MAX_DEPTH):
         inner = [one.values() if isinstance(one, dict) else one for one in level]
@@ -129,7 +129,7 @@ def _check_depth(content: Json, what: str) -> None:
     raise ValueError(f"{what} is malformed: it is nested more than {_MAX_DEPTH} levels deep.")
 
 
-def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("A name occurs twice.")

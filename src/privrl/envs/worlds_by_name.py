@@ -75,7 +75,7 @@ def names() -> dict[str, str]:
     return {name: text.splitlines()[0] for name, text in lines.items()}
 
 
-def make(name: str, *, seed: int = 0, **arguments: Any) -> Any:
+def make(name: str, *, seed: int = 0, **arguments: object) -> AnyEnv:
     """Build an environment by name.
 
     The result is an `Env`, or an `LQEnv` for linear systems. For tables that hide something and for real-valued

@@ -11,7 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -177,7 +177,8 @@ class Cell:
 def by_recipe(cell: Cell, seed: int) -> Measured:
     """Run a cell with `privrl.run` or `privrl.fit`, depending on its recipe."""
     started = time.perf_counter()
-    recipe, env = get(cell.recipe), make(cell.env, seed=cell.env_seed, **dict(cell.world))
+    recipe = get(cell.recipe)
+    env: Any = make(cell.env, seed=cell.env_seed, **dict(cell.world))
     learner = recipe.build(env)
     privatizer = recipe.privatizer(epsilon=cell.epsilon, delta=cell.delta, rho=cell.rho)
     drifts = isinstance(env, Env) and env.drift is not None

@@ -27,14 +27,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import get_args
+from typing import Any, TypedDict, get_args
 
 import numpy as np
 from jaxtyping import Int64
 
 from privrl.contracts.printing import printable
 from privrl.contracts.statistic import Adjacency
-from privrl.contracts.untrusted import Json
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import epsilon_of, gdp_cost
 from privrl.privacy.accounting.events import Event
@@ -69,6 +68,21 @@ class EarlierStudy:
     mu: float
     epsilon: float
     delta: float
+
+
+class BudgetView(TypedDict):
+    """The public content of a shared budget, as JSON: its terms, its studies, and how much of each pool is left."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    adjacency: Adjacency
+    other_epsilon: float
+    other_delta: float
+    logged: bool
+    pools: dict[str, dict[str, float]]
+    left: dict[str, float]
+    studies: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -250,7 +264,7 @@ class SharedBudget:
             self._read_terms(store)
             return _studies(store)
 
-    def describe(self) -> dict[str, Json]:
+    def describe(self) -> BudgetView:
         """Terms, studies, and what was reserved and is left of each pool, as JSON."""
         with self._open() as store:
             terms, shown, studies = self._read_terms(store), store.describe(), _studies(store)
@@ -259,12 +273,19 @@ class SharedBudget:
             for pool, limit in shown["limits"].items()
         }
         _, delta = terms.gaussian
-        return {
-            **asdict(terms),
-            "pools": pools,
-            "left": {"epsilon": gdp_epsilon(math.sqrt(pools[MU]["left"]), delta), "delta": delta},
-            "studies": [asdict(study) for study in studies],
-        }
+        left = {"epsilon": gdp_epsilon(math.sqrt(pools[MU]["left"]), delta), "delta": delta}
+        return BudgetView(
+            epsilon=terms.epsilon,
+            delta=terms.delta,
+            unit=terms.unit,
+            adjacency=terms.adjacency,
+            other_epsilon=terms.other_epsilon,
+            other_delta=terms.other_delta,
+            logged=terms.logged,
+            pools=pools,
+            left=left,
+            studies=[asdict(study) for study in studies],
+        )
 
     def _open(self) -> AbstractContextManager[ReleaseStore]:
         if not store_exists(self.path):
@@ -273,7 +294,7 @@ class SharedBudget:
 
     def _read_terms(self, store: ReleaseStore) -> BudgetTerms:
         shown = store.describe()
-        declared = dict(shown["study"] or {})
+        declared: dict[str, Any] = dict(shown["study"] or {})
         if declared.pop("kind", None) != _KIND:
             raise StoreError(f"`{self.place}` is not a budget. Make one: `privrl budget init`.")
         try:

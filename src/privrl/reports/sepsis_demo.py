@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -87,7 +88,7 @@ def run_sepsis_study(
     private, plain = get(RECIPE), get(PLAIN)
     # Comes first because it refuses budgets that are out of range.
     budgets = {e: private.privatizer(epsilon=e, delta=size.delta) for e in size.epsilons}
-    world = make("icu-sepsis", horizon=size.horizon) if env is None else env
+    world: Any = make("icu-sepsis", horizon=size.horizon) if env is None else env
     learner, plain_learner = private.build(world), plain.build(world)
     assert isinstance(learner, AbstractOfflineLearner) and isinstance(plain_learner, AbstractOfflineLearner)
     baselines = baseline_values(world)

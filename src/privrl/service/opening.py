@@ -7,6 +7,7 @@ from typing import Any
 from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore, check_writable, place_of, store_exists
+from privrl.privacy.store.view import StoreView
 from privrl.privacy.trust.privatizers import Local
 from privrl.privacy.trust.symbol_channels import SymbolReports
 from privrl.service.study_file import StudyFile
@@ -125,7 +126,7 @@ def _make_agent_or_server(
     )
 
 
-def declare_in_memory(file: StudyFile) -> dict[str, Any]:
+def declare_in_memory(file: StudyFile) -> StoreView:
     """Declare the study in a store in memory, and return what that store shows."""
     with ReleaseStore.in_memory() as blank:
         start_learning(file, blank)
@@ -144,8 +145,9 @@ def find_differences(file: StudyFile, shown: Mapping[str, Any]) -> list[str]:
     fresh = declare_in_memory(file)
     if shown["study"] is None:
         return ["everything: nothing was declared yet"]
-    keys = sorted(fresh["study"].keys() | shown["study"].keys())
-    keys = [key for key in keys if fresh["study"].get(key) != shown["study"].get(key)]
+    declared = fresh["study"] or {}
+    keys = sorted(declared.keys() | shown["study"].keys())
+    keys = [key for key in keys if declared.get(key) != shown["study"].get(key)]
     if "protocol" in keys:  # of which all others but the unit are a part
         keys = [key for key in keys if key in ("protocol", "unit")]
     differing = [_ENTRIES.get(key, f"`{key}`") for key in keys]

@@ -16,18 +16,18 @@ leaving out cells can only bring two vectors closer. Under add-remove the bound 
 import abc
 import math
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from privrl.contracts.statistic import AbstractCategorical, Adjacency, SumHints
 from privrl.mdp.types import Trajectory, Transitions
 from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
-from privrl.statistics.setting_checks import check_choice, check_positive, check_sizes, check_stage
+from privrl.statistics.setting_checks import as_stage, check_choice, check_positive, check_sizes, check_stage
 
 Counting = Literal["per-stage", "pooled", "first-visit"]
 Asking = Literal["first-visit", "stage-pair"]
@@ -53,7 +53,7 @@ class AbstractCounts(AbstractRowStatistic):
     horizon: int = eqx.field(static=True)
     counting: Counting = eqx.field(static=True, default="per-stage")
     contribution_norm: float | None = eqx.field(static=True, default=None)
-    stage: Int[Array, ""] | None = eqx.field(default=None, converter=lambda h: None if h is None else jnp.asarray(h))
+    stage: Int[Array, ""] | None = eqx.field(default=None, converter=as_stage)
 
     def __check_init__(self) -> None:
         check_sizes(num_states=self.num_states, num_actions=self.num_actions, horizon=self.horizon)
@@ -235,7 +235,7 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
     def num_symbols(self) -> int:
         return 1 + (self.num_states if self.asking == "first-visit" else self.num_states**2)
 
-    def symbol(self, record: Any, query: Any, index: Int[Array, ""]) -> Int[Array, ""]:
+    def symbol(self, record: PyTree, query: PyTree, index: Int[Array, ""]) -> Int[Array, ""]:
         rows = Transitions.from_trajectory(record)
         if self.asking == "stage-pair":
             h = index % self.horizon
@@ -248,7 +248,7 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
         first = jnp.argmax(here)  # decided without a look at what came next
         return jnp.where(here[first] & self._inside(rows)[first], rows.next_state[first], self.num_states).astype(int)
 
-    def tally(self, frequencies: Float[Array, " k"], query: Any, index: Int[Array, ""]) -> Array:
+    def tally(self, frequencies: Float[Array, " k"], query: PyTree, index: Int[Array, ""]) -> Array:
         cell: tuple[Array, ...]
         if self.asking == "stage-pair":
             h = index % self.horizon
@@ -258,7 +258,7 @@ class TransitionCounts(AbstractCounts, AbstractCategorical):
             cell, frequencies = self._target(query, index), frequencies[:-1]
         return jnp.zeros(self.shape).at[cell if self.counting == "per-stage" else cell[1:]].set(frequencies)
 
-    def _target(self, query: Any, index: Int[Array, ""]) -> tuple[Array, Array, Array]:
+    def _target(self, query: PyTree, index: Int[Array, ""]) -> tuple[Array, Array, Array]:
         """The public (h, s, a) of person number `index`; h counts only where counts are per stage."""
         policy = query.policy.probabilities
         if self.counting == "per-stage":

@@ -13,11 +13,10 @@ same way cannot hide in a sum of squares of single steps.
 """
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.types import Trajectory, Transitions
@@ -152,7 +151,7 @@ class EpisodeCount(AbstractStatistic):
     def nonnegative(self) -> bool:
         return True
 
-    def contribution(self, record: Any, query: Any) -> Float[Array, ""]:
+    def contribution(self, record: PyTree, query: PyTree) -> Float[Array, ""]:
         del query
         return jnp.asarray(record.length > 0, float)
 

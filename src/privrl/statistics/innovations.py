@@ -17,11 +17,10 @@ and tau come from earlier releases, so they are public. No bound on states or no
 """
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.lq import LQTrajectory
@@ -64,7 +63,7 @@ class Innovations(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.state_dim + self.input_dim, self.state_dim
 
-    def contribution(self, record: LQTrajectory, query: Any) -> Float[Array, "p n"]:
+    def contribution(self, record: LQTrajectory, query: PyTree) -> Float[Array, "p n"]:
         asked: Surprise = query.query
         states, inputs, explored = (jnp.asarray(x, float) for x in (record.states, record.inputs, record.exploration))
         taken = (jnp.arange(inputs.shape[0]) < record.length)[:, None]
@@ -110,7 +109,7 @@ class FirstStates(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.state_dim, self.state_dim
 
-    def contribution(self, record: LQTrajectory, query: Any) -> Float[Array, "n n"]:
+    def contribution(self, record: LQTrajectory, query: PyTree) -> Float[Array, "n n"]:
         del query
         first = jnp.where(record.length > 0, jnp.asarray(record.states, float)[0], 0.0)
         x = clip_by_norm(first / self.radius, 1.0)

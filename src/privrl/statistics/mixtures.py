@@ -8,13 +8,12 @@ Everything but (s_h, a_h, s_{h+1}) is public, V too. The last step is not sent: 
 """
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.types import Transitions, number
@@ -120,7 +119,7 @@ class MixtureMoments(AbstractStatistic):
             return jnp.kron(jnp.eye(S * A), V[None, :]).reshape(S, A, S * A * S)
         return jnp.broadcast_to(V, (S, A, S))
 
-    def parts(self, record: Any, query: Any) -> tuple[Int[Array, " P"], Float[Array, "P n"]]:
+    def parts(self, record: PyTree, query: PyTree) -> tuple[Int[Array, " P"], Float[Array, "P n"]]:
         """One block per step: the one of its (s,a), or the only one."""
         S, A, B = self.num_states, self.num_actions, self.blocks[0]
         rows = jax.tree.map(lambda x: jnp.asarray(x)[: self.shape[0]], Transitions.from_trajectory(record))

@@ -23,6 +23,7 @@ from privrl.mdp.types import Transitions
 from privrl.privacy.noise.sensitivities import l2_of_outer_products, l2_of_scaled, l2_of_sum
 from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
 from privrl.statistics.setting_checks import (
+    as_step,
     check_array,
     check_features,
     check_positive,
@@ -36,7 +37,7 @@ class AbstractMoment(AbstractRowStatistic):
     """A sum over the transitions at one step, each times the public weight of its (s, a)."""
 
     features: AbstractFeatures
-    stage: Int[Array, ""] = eqx.field(converter=jnp.asarray)
+    stage: Int[Array, ""] = eqx.field(converter=as_step)
     weights: Float[Array, "S A"] | None = eqx.field(default=None, kw_only=True)
     weight_bound: float | None = eqx.field(static=True, default=None, kw_only=True)
 

@@ -23,13 +23,12 @@ rows. Adding or removing a person moves `Grams` by at most sqrt(H) and `Regressi
 
 import functools
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.mdp.features import AbstractFeatures
@@ -78,7 +77,7 @@ class _AbstractEpisode(AbstractStatistic):
     def l1(self, adjacency: Adjacency) -> float:
         return math.sqrt(math.prod(self.shape)) * self.l2(adjacency)
 
-    def _weighted(self, record: Any, query: Any) -> tuple[Transitions, Float[Array, "H d"], Float[Array, "H d"]]:
+    def _weighted(self, record: PyTree, query: PyTree) -> tuple[Transitions, Float[Array, "H d"], Float[Array, "H d"]]:
         """The rows of an episode and, per step, w phi and phi; w is 0 without a step or outside the world."""
         rows = _checked(Transitions.from_trajectory(record), self.horizon)
         counted = within(rows, self.features.num_states, self.features.num_actions, "ignored") & (rows.count > 0)
@@ -106,7 +105,7 @@ class Grams(_AbstractEpisode):
         """Positive semidefinite at every step, each in the coordinates of the Frobenius norm."""
         return True
 
-    def contribution(self, record: Any, query: Any) -> Float[Array, "H m"]:
+    def contribution(self, record: PyTree, query: PyTree) -> Float[Array, "H m"]:
         _, weighted, phi = self._weighted(record, query)
         i, j, factor = _triangle(self.features.dim)
         return weighted[:, i] * phi[:, j] * factor[None]
@@ -138,7 +137,7 @@ class Regressions(_AbstractEpisode):
     def raw_shape(self) -> tuple[int, ...]:
         return (self.horizon, self.features.num_states + self.with_reward, self.features.dim)
 
-    def contribution(self, record: Any, query: Any) -> Float[Array, "H n d"]:
+    def contribution(self, record: PyTree, query: PyTree) -> Float[Array, "H n d"]:
         rows, weighted, _ = self._weighted(record, query)
         S = self.features.num_states
         selected = jax.nn.one_hot(rows.next_state, S, dtype=float)  # nowhere outside the world: a row of zeros
@@ -182,7 +181,7 @@ class WeightedTransitions(_AbstractEpisode):
     def least_inner_product(self) -> float:
         return self._unweighted.least_inner_product
 
-    def contribution(self, record: Any, query: Any) -> Float[Array, "H slots d"]:
+    def contribution(self, record: PyTree, query: PyTree) -> Float[Array, "H slots d"]:
         given = None if query is None else query.query
         weights = None if given is None else unit_weights(given)
         return FeatureTransitions(self.features, self.horizon, self.with_rewards, weights).contribution(record, None)
@@ -212,7 +211,7 @@ class StateVisits(AbstractStatistic):
     def shape(self) -> tuple[int, ...]:
         return self.horizon, self.num_states
 
-    def contribution(self, record: Any, query: Any) -> Float[Array, "H S"]:
+    def contribution(self, record: PyTree, query: PyTree) -> Float[Array, "H S"]:
         del query
         rows = _checked(Transitions.from_trajectory(record), self.horizon)
         return jax.nn.one_hot(rows.state, self.num_states, dtype=float) * rows.count[:, None]

@@ -7,13 +7,13 @@ only, a clipped norm) is in `rows`. If that is nothing (`SumHints.plain`), compr
 
 import abc
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import Trajectory, Transitions
@@ -48,15 +48,15 @@ class AbstractRowStatistic(AbstractStatistic):
         flat = jnp.zeros((math.prod(self.raw_shape) // math.prod(block), *block))
         return flat.at[slots].add(blocks).reshape(self.raw_shape)
 
-    def parts(self, record: Any, query: Any) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
+    def parts(self, record: PyTree, query: PyTree) -> tuple[Int[Array, " P"], Float[Array, "P *block"]]:
         del query
         return self.terms(self.rows(record))
 
-    def contribution(self, record: Any, query: Any) -> Array:
+    def contribution(self, record: PyTree, query: PyTree) -> Array:
         del query
         return self.of_rows(self.rows(record))
 
-    def total(self, records: Any, query: Any) -> Array:
+    def total(self, records: PyTree, query: PyTree) -> Array:
         del query
         rows = jax.vmap(self.rows)(records)
         return self.of_rows(jax.tree.map(lambda x: x.reshape(-1), rows))

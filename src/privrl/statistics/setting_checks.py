@@ -9,11 +9,11 @@ those into range when it uses them, and its bound holds whatever they hold.
 import math
 import numbers
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int
 
 from privrl.mdp.features import AbstractFeatures, OneHotFeatures
@@ -55,7 +55,7 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
         raise ValueError(f"`{name}` is {value!r}; give one of {', '.join(map(repr, choices))}.")
 
 
-def check_terminal(terminal: Any, num_states: int) -> None:
+def check_terminal(terminal: tuple[int, ...], num_states: int) -> None:
     """A tuple of states of the world."""
     whole = isinstance(terminal, tuple) and all(
         not isinstance(s, bool) and isinstance(s, numbers.Integral) for s in terminal
@@ -64,7 +64,17 @@ def check_terminal(terminal: Any, num_states: int) -> None:
         raise ValueError(f"`terminal` is {terminal}; give a tuple of whole numbers in [0, {num_states}).")
 
 
-def check_stage(stage: Any, horizon: float) -> None:
+def as_stage(h: ArrayLike | None) -> Array | None:
+    """One step as an array, or `None` for all steps."""
+    return None if h is None else jnp.asarray(h)
+
+
+def as_step(h: ArrayLike) -> Array:
+    """One step as an array."""
+    return jnp.asarray(h)
+
+
+def check_stage(stage: Array, horizon: float) -> None:
     """One step, a whole number in [0, horizon)."""
     if stage.shape != () or stage.dtype.kind not in "iu":
         raise ValueError(f"`stage` has shape {stage.shape} and type {stage.dtype}; give one whole number.")
@@ -72,7 +82,9 @@ def check_stage(stage: Any, horizon: float) -> None:
         raise ValueError(f"`stage` is {int(stage)}; steps lie in [0, {horizon}).")
 
 
-def check_array(name: str, value: Any, shape: tuple[int, ...], low: float = -math.inf, high: float = math.inf) -> None:
+def check_array(
+    name: str, value: Array, shape: tuple[int, ...], low: float = -math.inf, high: float = math.inf
+) -> None:
     """An array of this shape whose entries are finite and lie in [low, high]; entries only where they are known."""
     if value.shape != shape:
         raise ValueError(f"`{name}` has shape {value.shape}; it must be {shape}.")
@@ -122,5 +134,5 @@ def unit_weights(weights: Float[Array, "*shape"], bound: float | Float[Array, ""
     return jnp.clip(jnp.where(jnp.isnan(weights), 0.0, weights), 0.0, bound)
 
 
-def _known(value: Any) -> bool:
+def _known(value: object) -> bool:
     return not isinstance(value, jax.core.Tracer)

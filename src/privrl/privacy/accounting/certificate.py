@@ -220,7 +220,7 @@ class Certificate:
         texts = {name: written[name] for name in ("stated",) if name in written}
         fields = _map(written, lambda x: math.inf if isinstance(x, str) and x == "inf" else x)
         certificate = convert(fields | texts, cls, what)
-        check_names(content, certificate.to_json(), what)
+        check_names(written, certificate.to_json(), what)
         return certificate
 
     @property

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import Literal, get_args
 
 from privrl.contracts.release import MAX_RELEASES
-from privrl.contracts.untrusted import Json
 from privrl.privacy.accounting.gdp import check
 
 Mechanism = Literal["gaussian", "laplace", "randomised-response", "shuffled", "exponential", "pure", "none"]
@@ -73,15 +72,9 @@ class Event:
             f"`batch` {where} is {self.batch}; shuffled answers need the size of a batch, at least 1, and others none.",
         )
 
-    def to_json(self) -> dict[str, Json]:
+    def to_json(self) -> dict[str, object]:
         """A dictionary of plain JSON values. An infinite parameter is written `"inf"`, because JSON has no infinity."""
         return asdict(self) | {"parameter": self.parameter if math.isfinite(self.parameter) else "inf"}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Json]) -> "Event":
-        """The event that `to_json` wrote."""
-        _check_mechanism(content["name"], content["mechanism"])
-        return cls(**(content | {"parameter": float(content["parameter"])}))
 
 
 @dataclass(frozen=True)

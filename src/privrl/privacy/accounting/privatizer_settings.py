@@ -7,8 +7,8 @@ rebuilds it lists the functions that it may use.
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from typing import Any
 
-from privrl.contracts.untrusted import Json
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, Local, NonPrivate
 from privrl.privacy.trust.published import Published, PublishedNoise
 from privrl.privacy.trust.shuffled import Shuffled
@@ -20,7 +20,7 @@ class UnknownPrivatizerError(ValueError):
     """The settings name a privatizer or a noise function that privrl does not have."""
 
 
-def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, Json]:
+def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, object]:
     """The class of a privatizer and all its fields."""
     cls = type(privatizer)
     short = f"privrl.{cls.__name__}"
@@ -30,7 +30,7 @@ def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, Json]:
     return {"class": name, **{f.name: _plain(getattr(privatizer, f.name)) for f in fields(privatizer)}}  # type: ignore[arg-type]
 
 
-def privatizer_of(settings: Mapping[str, Json], functions: Mapping[str, PublishedNoise]) -> AbstractPrivatizer:
+def privatizer_of(settings: Mapping[str, Any], functions: Mapping[str, PublishedNoise]) -> AbstractPrivatizer:
     """Rebuilds the privatizer with these settings, which may name only the given `functions`."""
     name = str(settings["class"])
     if name not in _OWN:
@@ -54,7 +54,7 @@ def function_name(function: Callable[..., object]) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def _plain(value: Json) -> Json:
+def _plain(value: Any) -> object:
     if isinstance(value, functools.partial):
         return {"function": function_name(value.func), "arguments": {k: _plain(v) for k, v in value.keywords.items()}}
     if callable(value):
@@ -64,7 +64,7 @@ def _plain(value: Json) -> Json:
     return float(value)
 
 
-def _value(content: Json, functions: Mapping[str, PublishedNoise]) -> Json:
+def _value(content: Any, functions: Mapping[str, PublishedNoise]) -> Any:
     if not isinstance(content, Mapping):
         return content
     name = str(content["function"])

@@ -30,7 +30,6 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 
-from privrl.contracts.untrusted import Json
 from privrl.privacy.canonical_ids import keyed_hash
 from privrl.privacy.store import view as _store_view
 from privrl.privacy.store.access_keys import AbstractAccessKeys
@@ -128,7 +127,7 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases, AbstractAcces
 
     # ----------------------------------------------------------------------------------------------------- the study
 
-    def open_study(self, study: Mapping[str, Json], limits: Mapping[str, float]) -> None:
+    def open_study(self, study: Mapping[str, object], limits: Mapping[str, float]) -> None:
         """Declares the study and the largest sum of charges of each pool. Later calls must declare the same.
 
         Raises:
@@ -163,7 +162,7 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases, AbstractAcces
 
     # ------------------------------------------------------------------------------------------- looking and purging
 
-    def describe(self) -> dict[str, Json]:
+    def describe(self) -> _store_view.StoreView:
         """What was declared, spent, released, burnt, sealed and assigned, as JSON. Nothing raw is in it."""
         return _store_view.describe(self._engine)
 
@@ -288,7 +287,7 @@ def _engine(
     return FileEngine(path, log, accept_missing_log=accept_missing_log, reached=reached)
 
 
-def _differing(one: dict[str, Json], other: dict[str, Json]) -> list[str]:
+def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
     """The keys that one side lacks or whose values differ."""
     missing = object()
     return [key for key in sorted(one.keys() | other.keys()) if one.get(key, missing) != other.get(key, missing)]

@@ -6,13 +6,39 @@ is sealed, without a number. Places in a queue and ranges of numbers are assigne
 
 import json
 import math
+from typing import TypedDict
 
-from privrl.contracts.untrusted import Json
 from privrl.privacy.store.engine import AbstractEngine
 
 
-def describe(engine: AbstractEngine) -> dict[str, Json]:
+class ReleaseView(TypedDict):
+    """What is public about one release. `status` is "reserved", "released", "redrawn" or "burnt"."""
+
+    name: str
+    pool: str
+    charge: float
+    status: str
+    shape: list[int] | None
+    date: str
+
+
+class StoreView(TypedDict):
     """The public content of a store, as JSON."""
+
+    study: dict[str, object] | None
+    limits: dict[str, float]
+    spent: dict[str, float]
+    releases: list[ReleaseView]
+    sealed: list[str]
+    queues: dict[str, int]
+    ranges: dict[str, int]
+    facts: list[str]
+    purged: bool
+    purge_unfinished: bool
+
+
+def describe(engine: AbstractEngine) -> StoreView:
+    """The public content of a store."""
     at_work = engine.at_work()
     with engine.snapshot():
         study = engine.execute("SELECT content FROM study").fetchone()
@@ -27,15 +53,15 @@ def describe(engine: AbstractEngine) -> dict[str, Json]:
         queues = dict(engine.execute(taken).fetchall())
         ranges = dict(engine.execute("SELECT name, next FROM ranges ORDER BY name").fetchall())
         facts = [name for (name,) in engine.execute("SELECT name FROM facts ORDER BY name").fetchall()]
-    releases = []
+    releases: list[ReleaseView] = []
     for name, pool, charge, reserved, released, shape in rows:
         if released is not None:
             status = "redrawn" if name in redrawn else "released"
         else:
             status = "reserved" if name in at_work else "burnt"
         shape = None if shape is None else json.loads(shape)
-        release = {"name": name, "pool": pool, "charge": charge, "status": status, "shape": shape}
-        releases.append(release | {"date": (released or reserved)[:10]})  # a time would reveal how long a pass took
+        date = (released or reserved)[:10]  # a time would reveal how long a pass took
+        releases.append(ReleaseView(name=name, pool=pool, charge=charge, status=status, shape=shape, date=date))
     return {
         "study": None if study is None else json.loads(study[0]),
         "limits": limits,

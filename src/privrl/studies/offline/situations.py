@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
-from privrl.contracts.untrusted import Json, convert
+from privrl.contracts.untrusted import convert
 
 _DIGITS = 6
 _LARGEST = 100_000  # entries that are kept
@@ -80,7 +80,7 @@ class Situations:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, content: Json) -> "Situations":
+    def from_json(cls, content: object) -> "Situations":
         """Reads what `to_json` wrote.
 
         Raises:

@@ -251,7 +251,7 @@ class Result:
         own = evaluation.certificate if isinstance(evaluation, CertifiedEvaluation) else certificate
         if own.result_sha256 != certificate.result_sha256:
             raise ValueError(f"`{EVALUATION}` in `{saved.folder}` is about another policy. Do not use it.")
-        report = read_json(contents[REPORT], f"`{REPORT}`")
+        report: dict[str, Any] = convert(read_json(contents[REPORT], f"`{REPORT}`"), dict, f"`{REPORT}`")
         convert(report, Report, f"`{REPORT}`")
         if EXPORTED in contents and not is_exported(policy, report, contents[EXPORTED]):
             raise ValueError(f"`{EXPORTED}` in `{saved.folder}` is not the policy in `{POLICY}`. Do not use it.")
