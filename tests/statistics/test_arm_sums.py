@@ -41,6 +41,22 @@ def test_received_records_count_once_and_missing_ones_not_at_all():
     assert (statistic.reach**2 + statistic.unit**2) == pytest.approx(1)
 
 
+@pytest.mark.parametrize(("low", "high"), [(-1e308, 1e308), (0.0, 5e-324), (0.0, 1e-310), (-math.inf, 0.0)])
+def test_bounds_whose_distance_is_no_normal_number_are_refused(low, high):
+    """Otherwise a quotient is infinity by infinity, or 0 by 0, for some outcomes: a record would be refused for them."""
+    with pytest.raises(ValueError, match="`high - low`|`low` < `high`"):
+        ArmSums(2, low, high, 1 / 8)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1e149, 1e149), (1.0, 1.0 + 2**-52), (0.0, 1e-300)])
+def test_extreme_bounds_and_values_keep_the_sensitivity(low, high):
+    statistic = ArmSums(2, low, high, 1 / 8)
+    values = [math.nan, low, high, -0.0, 5e-324, 1.7e308, -1.7e308, math.inf]
+    terms = np.array([term(statistic, value).ravel() for value in values])
+    assert np.isfinite(terms).all()
+    assert np.linalg.norm(terms[:, None] - terms[None], axis=-1).max() <= 1 + 1e-12
+
+
 def test_only_centres_inside_the_bounds():
     with pytest.raises(ValueError, match="`centre`"):
         ArmSums(2, 0.0, 1.0, 0.0)

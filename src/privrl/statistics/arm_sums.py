@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from privrl.contracts.learner import Plan
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.statistics.setting_checks import check_positive
 
 
 class Outcomes(eqx.Module):
@@ -67,6 +68,7 @@ class ArmSums(AbstractStatistic):
                 f"Expected `low` < `high`, 0 < `centre` < 1 and at least one arm and one group; got {self.low}, "
                 f"{self.high}, {self.centre}, {self.num_arms} and {self.num_groups}."
             )
+        check_positive(**{"high - low": self.high - self.low})
 
     @property
     def shape(self) -> tuple[int, ...]:
