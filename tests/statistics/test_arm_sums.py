@@ -43,7 +43,7 @@ def test_received_records_count_once_and_missing_ones_not_at_all():
 
 @pytest.mark.parametrize(("low", "high"), [(-1e308, 1e308), (0.0, 5e-324), (0.0, 1e-310), (-math.inf, 0.0)])
 def test_bounds_whose_distance_is_no_normal_number_are_refused(low, high):
-    """Otherwise a quotient is infinity by infinity, or 0 by 0, for some outcomes: a record would be refused for them."""
+    """Otherwise the rescaled outcome is not a number for some records, and these would be refused."""
     with pytest.raises(ValueError, match="`high - low`|`low` < `high`"):
         ArmSums(2, low, high, 1 / 8)
 
