@@ -14,9 +14,10 @@ from test_cli import call
 import privrl
 from privrl.contracts import AbstractOfflineLearner, AbstractPolicy, AbstractStatistic, Declared, Solution
 from privrl.contracts import policy as policies
-from privrl.mdp import MeasuredPolicy, register_policy
+from privrl.mdp import MeasuredPolicy, TabularPolicy, register_policy
 from privrl.mdp.quadratic_features import QuadraticFeatures
 from privrl.privacy.noise.bounding import clip_by_norm
+from privrl.statistics import RewardSums
 
 WORLD = privrl.envs.make("anticoagulation", horizon=4)
 STEPS, HIDDEN = 5, 4
@@ -155,3 +156,70 @@ def test_a_class_that_is_not_registered_is_named(learnt, tmp_path: Path, monkeyp
     monkeypatch.setattr(policies, "_registered", {})
     with pytest.raises(ValueError, match=r"test_own_policies\.NetworkPolicy`. Import the module"):
         privrl.Result.load(folder)
+
+
+@register_policy
+class Noted(TabularPolicy):
+    """Probabilities, and what they were made of."""
+
+    sums: jax.Array = eqx.field(default_factory=lambda: jnp.zeros(()))
+
+
+@register_policy
+class Scores(AbstractPolicy):
+    """Scores without probabilities: only its author can act on them."""
+
+    sums: jax.Array
+
+
+class BestSum(AbstractOfflineLearner):
+    """Takes the action with the largest sum of rewards."""
+
+    horizon: int = eqx.field(static=True)
+    acts: bool = eqx.field(static=True)
+    space = (3, 2)
+
+    def bounds(self):
+        return {"horizon": self.horizon, "rewards": "estimated"}
+
+    def declare(self):
+        return (Declared("rewards", RewardSums(3, 2, self.horizon, "pooled")),)
+
+    def fit(self, ask):
+        sums = ask("rewards").value
+        if not self.acts:
+            return Solution(Scores(sums))
+        return Solution(
+            Noted(TabularPolicy.greedy(jnp.broadcast_to(sums, (self.horizon, 3, 2))).probabilities, sums=sums)
+        )
+
+
+RIVER = privrl.envs.RiverSwim(states=3)
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+
+
+def test_a_subclass_of_tabular_policies_keeps_its_fields(tmp_path: Path) -> None:
+    learner = BestSum(RIVER.horizon, True)
+    learnt = privrl.fit(river_people(), learner, privrl.Central(**BUDGET), evaluate=0.3, key=0)
+    assert type(learnt.advice) is Noted and learnt.evaluation is not None
+    alone = privrl.fit(river_people(), learner, privrl.Central(**BUDGET), key=0)
+    loaded = privrl.Result.load(alone.save(tmp_path / "policy"))
+    assert type(loaded.policy) is Noted and same(loaded.policy, alone.policy)
+
+
+def test_scores_are_learnt_and_saved_and_neither_valued_nor_chosen(tmp_path: Path) -> None:
+    learnt = privrl.fit(RIVER, BestSum(RIVER.horizon, False), privrl.Central(**BUDGET), episodes=200, key=0)
+    assert "value" not in learnt.report and "uniform" in learnt.report
+    assert same(privrl.Result.load(learnt.save(tmp_path / "policy")).policy, learnt.policy)
+    with pytest.raises(TypeError, match="not a policy on numbered states"):
+        privrl.choose(river_people(), [learnt, None], **BUDGET)
+
+
+def river_people():
+    people = RIVER.sample(RIVER.uniform_policy(), 500, jax.random.key(0))
+    return privrl.data.Episodes.from_trajectories(people, num_states=3, num_actions=2)
+
+
+def test_only_policies_are_registered() -> None:
+    with pytest.raises(TypeError, match="subclass of `privrl.contracts.AbstractPolicy`"):
+        register_policy(QuadraticFeatures)

@@ -34,12 +34,20 @@ def register_policy(kind: _Kind) -> _Kind:
 
     A policy is saved by the name of its class and its arrays, never as code: import the module that registers the class
     before you load one. All fields must be arrays or numbers, unless the class has `arrays` and `from_arrays` of its
-    own. Fields that a subclass of `MeasuredPolicy` adds are saved with those of `MeasuredPolicy`.
+    own. Fields that a subclass of `TabularPolicy` or `MeasuredPolicy` adds are saved with those that it inherits.
+
+    Raises:
+        TypeError: the class is not a subclass of `AbstractPolicy`.
 
     >>> @privrl.mdp.register_policy
     ... class Threshold(privrl.contracts.AbstractPolicy):
     ...     cut: jax.Array
     """
+    if not (isinstance(kind, type) and issubclass(kind, AbstractPolicy)):
+        raise TypeError(
+            f"`{getattr(kind, '__name__', kind)}` is not a class of policies. Make it a subclass of "
+            "`privrl.contracts.AbstractPolicy`, which is a dataclass of arrays."
+        )
     _registered[_name(kind)] = kind
     return kind
 

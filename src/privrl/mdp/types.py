@@ -1,6 +1,8 @@
 """Trajectories, transitions, finite worlds and policies, as pytrees. Batch axes go in front."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -8,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from privrl.contracts.policy import AbstractPolicy
+from privrl.contracts.policy import AbstractPolicy, class_array, class_in
 from privrl.mdp.exported_policy import ON_STATES, Advice, ExportedPolicy
 from privrl.mdp.measurements import NOT_RECORDED
 from privrl.mdp.records import Columns, columns_of_steps
-from privrl.mdp.rules import Rules, rules_array
+from privrl.mdp.rules import Rules, rules_array, rules_from_arrays
 
 _KINDS = (int, int, float, int, int)  # of the parts of a trajectory of numbered states
 
@@ -181,7 +183,15 @@ class TabularPolicy(AbstractPolicy):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result."""
-        return {"probabilities": np.asarray(self.probabilities)} | rules_array(self.rules)
+        names = [field.name for field in fields(self) if field.name != "rules"]
+        return {n: np.asarray(getattr(self, n)) for n in names} | rules_array(self.rules) | class_array(self)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "TabularPolicy":
+        """Read the output of `arrays`, of this class or of a registered subclass."""
+        kind: Any = class_in(arrays) or cls
+        names = [field.name for field in fields(kind) if field.name in arrays]
+        return kind(**{n: jnp.asarray(arrays[n]) for n in names}, rules=rules_from_arrays(arrays))
 
     @classmethod
     def uniform(cls, horizon: int, num_states: int, num_actions: int) -> "TabularPolicy":

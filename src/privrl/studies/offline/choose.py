@@ -179,7 +179,11 @@ def _scored(candidate: AnyPolicy | None) -> dict[str, np.ndarray]:
     if isinstance(candidate, Result) and isinstance(candidate.advice, TabularPolicy):
         candidate = candidate.advice
     named = policy_arrays(candidate)
-    return {"actions": np.asarray(named["advice"])} if "advice" in named else named
+    if "advice" in named:
+        return {"actions": np.asarray(named["advice"])}
+    if not named.keys() & {"actions", "probabilities"}:
+        raise TypeError("A candidate is not a policy on numbered states. Give a `TabularPolicy`, or its actions.")
+    return named
 
 
 def _probabilities(scored: Mapping[str, np.ndarray], horizon: int, S: int, A: int) -> Float[np.ndarray, "H S A"]:

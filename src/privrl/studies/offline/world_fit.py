@@ -9,12 +9,15 @@ import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from privrl.contracts.learner import AbstractLearner
+from privrl.contracts.policy import AbstractPolicy
 from privrl.data.reward_function import RewardFunction
 from privrl.envs.base import Env
 from privrl.envs.patients.actors import MemorylessActor, as_actor
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import OfflineEnv
 from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.types import TabularPolicy
 from privrl.recipes.recipe import MeasuredProblem, Problem, Recipe
 from privrl.studies.keys import KeyLike, fresh_seed, seeded_key
 from privrl.studies.offline.learning import learn
@@ -76,15 +79,21 @@ def fit_world(task: Task, env: SimulatedPeople, how: WorldArguments, unit: str |
             people = sampled(env, episodes, data_key)
             result = learn(people, learner, task.privatizer, comparison, key=noise_key, unit=unit or "user")
         results.append(result)
-    values = [float(_value(env, one.policy if comparison is None else one.advice)) for one in results]
+    learnt = [one.policy if comparison is None else one.advice for one in results]
+    values = [float(_value(env, policy)) for policy in learnt if not _is_opaque(policy)]
     first = results[0]
     facts: dict[str, Any] = {"env": env.name}
     facts |= {} if isinstance(seed, jax.Array) else {"seed": int(seed)}
-    facts |= {**first.report, "value": values[0], **baseline_values(env)}
-    facts |= {"value_by_seed": values} if how.seeds > 1 else {}
+    facts |= first.report | ({"value": values[0]} if values else {}) | baseline_values(env)
+    facts |= {"value_by_seed": values} if len(values) > 1 else {}
     facts |= {"rules": [*said, *facts.get("rules", ())]} if (said := _rules(env)) else {}
     facts |= {"truth": truth_of(env, first, key=_truth_key(key))} if comparison is not None else {}
     return first.reporting(facts)
+
+
+def _is_opaque(policy: object) -> bool:
+    """Whether this is a policy of a class that others define, which cannot act in a simulated world."""
+    return isinstance(policy, AbstractPolicy) and not isinstance(policy, TabularPolicy | MeasuredPolicy)
 
 
 @eqx.filter_jit
@@ -103,12 +112,13 @@ def ends_of(env: SimulatedPeople) -> Ends:
 def truth_of(env: SimulatedPeople, result: Result, *, key: PRNGKeyArray) -> dict[str, float]:
     """The true values of what was estimated, in a world whose values are known."""
     assert result.evaluation is not None
+    advice: Any = result.advice
     if isinstance(env, AbstractPatients):
-        practice, full = float(env.value(env.practice)), env.gain(MemorylessActor(as_actor(result.advice)))
+        practice, full = float(env.value(env.practice)), env.gain(MemorylessActor(as_actor(advice)))
         found = {"practice": practice, "model_gain": full.value, "model_gain_se": full.error}
     else:
         practice = float(env.value(env.behaviour_policy()))
-        found = {"practice": practice, "model_gain": float(env.value(result.advice)) - practice}
+        found = {"practice": practice, "model_gain": float(env.value(advice)) - practice}
     assisted = assisted_gain(env, result.evaluation.policy, _STAYS, key=key)
     found |= {"gain": assisted.value, "gain_se": assisted.error}
     kept = 0.0 if isinstance(result.policy, AbstractAssisted) and result.policy.is_silent else 1.0
