@@ -1,5 +1,6 @@
 """`privrl pilot`: plans, protocol files, simulations, and what was released so far."""
 
+import dataclasses
 import json
 import math
 
@@ -8,6 +9,7 @@ import pytest
 import privrl
 from privrl.cli.main import main
 from privrl.learners.trials.protocol import Protocol
+from privrl.mdp.assisted import AssistedPolicy
 
 
 def call(capsys, *arguments):
@@ -29,14 +31,20 @@ def test_plan_states_power_people_and_boundaries(capsys):
     found = json.loads(out)
     assert code == 0 and found["better"] > 0.99 and found["expected_people"] == pytest.approx(564, rel=0.05)
     assert found["looks"][0]["better_above"] is None and found["looks"][-1]["people"] == 2000
-    assert found["arrive_during_patience"] is None
+    assert found["arrive_during_patience"] is None and found["expected_enrolled"] is None
 
 
 def test_plan_finds_the_number_of_people_and_counts_those_who_arrive_meanwhile(capsys):
-    arguments = ("pilot", "plan", "--practice", 62.5, "--gain", 10, "--high", 100, "--epsilon", 1, "--per-day", 2)
-    code, out, _ = call(capsys, *arguments, "--patience", 10)
+    arguments = ("pilot", "plan", "--practice", 62.5, "--gain", 10, "--high", 100, "--epsilon", 1)
+    code, out, _ = call(capsys, *arguments)
     assert code == 0 and "at most 1,400 people shows a gain of 10 with probability 0.90" in out
-    assert "about 20 more arrive" in out
+    assert "give `--per-day` to add them" in out
+    code, out, _ = call(capsys, *arguments, "--per-day", 7, "--patience", 10, "--json")  # one block
+    found = json.loads(out)
+    more = found["expected_enrolled"] - found["expected_people"]
+    assert found["arrive_during_patience"] == 70 and 50 < more < 70  # no one is enrolled after the last look
+    code, out, _ = call(capsys, *arguments, "--per-day", 7, "--patience", 10)
+    assert f"it enrols {found['expected_enrolled']:,.0f} people on average" in out.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -76,6 +84,18 @@ def test_init_takes_arms_and_bounds_from_the_folder(capsys, folder):
     assert code == 2 and "no assisted policy" in err
     code, _, err = call(capsys, *arguments, "--overwrite", "--arms", "half")
     assert code == 2 and "`--arms`" in err
+
+
+def test_a_policy_that_was_withheld_is_not_tried(capsys, folder):
+    result = privrl.Result.load(folder)
+    silent = AssistedPolicy.from_practice([0] * 6, [[1.0, 0.0]] * 6).without_advice()
+    withheld = dataclasses.replace(result, policy=silent, advice=result.policy)
+    place = withheld.save(folder.parent / "withheld")
+    out = folder.parent / "withheld.toml"
+    arguments = ("pilot", "init", place, "--people", 400, "--epsilon", 1, "--delta", "1e-6", "--out", out)
+    code, _, err = call(capsys, *arguments, "--arms", "whole,assisted")
+    assert code == 2 and "would compare practice with practice" in err and not out.exists()
+    assert call(capsys, *arguments)[0] == 0 and Protocol.read(out).arms[1].use == "whole"
 
 
 def test_simulate_and_show(capsys, folder):

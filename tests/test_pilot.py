@@ -11,9 +11,11 @@ from clocks import Clock
 import privrl
 from privrl.learners.trials.looks import looks_of
 from privrl.learners.trials.trial import ALL
+from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.studies.live.live_pilot import Pilot
+from privrl.studies.results.binding import policy_sha256
 
 PATIENCE = 10.0
 PROTOCOL = privrl.Protocol(
@@ -120,6 +122,17 @@ def test_a_changed_protocol_is_refused(store, clock):
             conduct(store, clock, dataclasses.replace(PROTOCOL, **change))
     certificate = conduct(store, clock).certificate.to_json()
     assert PROTOCOL.sha256 in json.dumps(certificate) and store.describe()["study"]["protocol"] == PROTOCOL.sha256
+
+
+def test_a_policy_that_the_protocol_does_not_name_is_refused(store, clock):
+    tables = [TabularPolicy(np.eye(2)[[[0, 1]]][:, ::step]) for step in (1, -1)]
+    arms = (privrl.Arm("practice"), privrl.Arm("advice", policy="policy", sha256=policy_sha256(tables[0])))
+    protocol = dataclasses.replace(PROTOCOL, arms=arms)
+    for wrong, complaint in (({"advice": tables[1]}, "by its hash"), ({"practice": tables[0]}, "arms with a policy")):
+        with pytest.raises(ValueError, match=complaint):
+            Pilot(protocol, store=store, clock=clock, policies=wrong)
+    assert store.describe()["study"] is None
+    Pilot(protocol, store=store, clock=clock, policies={"advice": tables[0]})
 
 
 def test_outcomes_are_checked_and_no_message_quotes_them(store, clock):

@@ -10,6 +10,7 @@ from test_pilot import PATIENCE, PROTOCOL, conduct, run
 
 from privrl.learners.trials.looks import ArmLook, Comparison, Look
 from privrl.learners.trials.protocol import Partition
+from privrl.plots.trial_plots import LookPoint, draw_gains
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.reports.pilot_page import render_pilot, render_pilot_result
 from privrl.studies.results.certification import certify
@@ -45,6 +46,24 @@ def test_the_page_has_the_verdict_charts_arms_protocol_and_certificate(record, t
     for part in ("is better than practice", "every new person gets", record.protocol.sha256, "missing", "epsilon = 60"):
         assert part in page
     assert page.count("<svg") >= 2 and "<script" not in page
+
+
+def test_after_the_end_no_arm_is_open(record):
+    *before, last = record.looks
+    assert all(arm.is_open for one in before for arm in one.arms) and not any(arm.is_open for arm in last.arms)
+    page = str(render_pilot_result(record.protocol, record.looks))
+    assert ">served<" in page and ">closed<" in page and ">open<" not in page
+
+
+@pytest.mark.parametrize("open_end", ["low", "high", ""])
+def test_every_estimate_and_the_newest_interval_are_inside_the_chart(open_end):
+    ends = {"low": -0.2, "high": -0.006} | (
+        {open_end: math.inf if open_end == "high" else -math.inf} if open_end else {}
+    )
+    points = [LookPoint(10 * i, -2.0, math.inf, 2.0, -0.134, **ends) for i in (1, 2)]
+    low, high = draw_gains(points, 100).axes[0].get_ylim()
+    for value in (-0.134, *ends.values()):
+        assert not math.isfinite(value) or low < value < high
 
 
 def look(verdict: str, rests: bool = False, ended: bool = True) -> Look:

@@ -297,6 +297,15 @@ def test_expected_power_is_that_of_the_prototype():
     assert found.better == pytest.approx(0.92, abs=0.02) and found.people == pytest.approx(3_351, rel=0.02)
 
 
+def test_people_who_arrive_while_records_are_awaited_are_enrolled_until_the_last_look():
+    protocol = dataclasses.replace(PILOT, looks=(400, 1_000), epsilon=1.0)
+    noise, number = Trial(protocol).noise(), 2**16
+    none, some, many = (expect(protocol, noise, 0.5, 0.3, number=number, arriving=n) for n in (0, 90, 5_000))
+    assert none.enrolled == none.people < some.people + 90 and many.enrolled == 1_000
+    early = (1_000 - none.people) / 600  # the probability of a verdict at the first look
+    assert early > 0.1 and some.enrolled == pytest.approx(some.people + 90 * early)
+
+
 def test_other_noise_than_that_of_the_protocol_and_returns_are_refused():
     trial = Trial(dataclasses.replace(PILOT, epsilon=1.0))
     for privatizer in (privrl.Central(epsilon=2.0, delta=1e-6), privrl.NonPrivate()):

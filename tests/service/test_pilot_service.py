@@ -153,8 +153,16 @@ def test_a_changed_protocol_or_policy_is_refused(tmp_path: Path, policy: Path) -
     file.path.write_text(text.replace('sha256 = "', 'sha256 = "0'))
     with pytest.raises(ValueError, match="not the one that the protocol names"), serving(read_study_file(file.path)):
         pass
+    other = file.path.with_name("other.toml")
+    other.write_text(file.path.read_text().replace('"trial.db"', '"other.db"'))
+    with pytest.raises(ValueError, match="not the one that the protocol names"):  # before it is declared for good
+        begin_study(read_study_file(other))
+    assert not list(tmp_path.glob("other.db*"))
     file.path.write_text(text + "queue = 5000\n")  # a setting of the service
     begin_study(read_study_file(file.path))
+    (tmp_path / "policy").unlink()
+    found = call("serve", "check", file.path)
+    assert found.code == 2 and "The policy of the arm `advice` cannot be read" in found.err
 
 
 def test_a_pilot_is_paid_for_by_a_shared_budget(tmp_path: Path, policy: Path) -> None:

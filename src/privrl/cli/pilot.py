@@ -74,9 +74,9 @@ def plan(
     outcome = Outcome("outcome", low, high)
     protocol = Protocol("plan", people, (Arm("practice"), Arm("policy")), outcome, epsilon, delta, looks=looks)
     noise = Trial(protocol).noise()
-    found, exact = (expect(protocol, n, mean, effect) for n in (noise, 0.0))
+    arriving = 0 if per_day is None else round(per_day * patience)
+    found, exact = (expect(protocol, n, mean, effect, arriving=arriving) for n in (noise, 0.0))
     upper, lower = boundaries_for(protocol, noise, mean * (1 - mean))
-    waiting_people = 0 if per_day is None else round(per_day * patience)
     if json:
         emit(
             {
@@ -84,7 +84,8 @@ def plan(
                 "better": found.better,
                 "worse": found.worse,
                 "expected_people": found.people,
-                "arrive_during_patience": None if per_day is None else waiting_people,
+                "arrive_during_patience": None if per_day is None else arriving,
+                "expected_enrolled": None if per_day is None else found.enrolled,
                 "without_privacy": {"better": exact.better, "worse": exact.worse, "expected_people": exact.people},
                 "looks": [
                     {"people": int(end), "better_above": _text(u), "worse_below": _text(-w)}
@@ -98,8 +99,14 @@ def plan(
         f"A pilot with at most {people:,} people shows a {'loss' if gain < 0 else 'gain'} of {abs(gain):g} with "
         f"probability {power:.2f} at epsilon {epsilon:g} ({without:.2f} without privacy)."
     )
-    extra = "" if per_day is None else f", and about {waiting_people:,} more arrive while the last records are awaited"
-    say(f"It needs {found.people:,.0f} people on average until the deciding look{extra}.")
+    say(f"It needs {found.people:,.0f} people on average until the deciding look.")
+    say(
+        f"People also arrive in the {patience:g} days during which the last records of a block are awaited; give "
+        "`--per-day` to add them."
+        if per_day is None
+        else f"With those who arrive in the {patience:g} days during which the last records of a block are awaited, it "
+        f"enrols {found.enrolled:,.0f} people on average."
+    )
     if without - power > 0.1:
         say("Privacy costs more than ten points of power: plan for more people, or for a larger epsilon.")
     rows = [
@@ -332,6 +339,7 @@ def _read_means(text: str, protocol: Any) -> list[float]:
 
 def _arms(result: Any, place: str, uses: list[str]) -> tuple[Any, ...]:
     """Current practice, and the named policies of a saved result."""
+    from privrl.evaluation.decision import gives_advice
     from privrl.learners.trials.protocol import Arm
     from privrl.studies.results.arm_policies import policy_of
     from privrl.studies.results.binding import policy_sha256
@@ -339,6 +347,11 @@ def _arms(result: Any, place: str, uses: list[str]) -> tuple[Any, ...]:
     names = {"whole": "advice", "assisted": "assisted"}
     if unknown := [use for use in uses if use not in names]:
         raise ValueError(f"`--arms` has {unknown[0]!r}; give `whole`, `assisted`, or both separated by a comma.")
+    if "assisted" in uses and not gives_advice(policy_of(result, "assisted")):
+        raise ValueError(
+            "The evaluation released no advice: the assisted policy of the folder leaves every decision to the "
+            "clinician, so a pilot of it would compare practice with practice. Use `--arms whole`."
+        )
     found = [Arm(names[use], place, use, policy_sha256(policy_of(result, use))) for use in uses]  # type: ignore[arg-type]
     return (Arm("practice"), *found)
 

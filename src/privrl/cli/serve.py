@@ -104,6 +104,7 @@ def check(file: StudyFileArgument) -> None:
     from privrl.service.access import read_keys
     from privrl.service.opening import check_same_study, declare_in_memory, open_store, read_identity
     from privrl.service.study_file import read_study_file
+    from privrl.studies.results.arm_policies import read_arm_policies
 
     study = read_study_file(file)
     keep_compiled_programs()
@@ -115,6 +116,8 @@ def check(file: StudyFileArgument) -> None:
     with open_store(study) as store:
         shown, keys = store.describe(), read_keys(store)
     check_same_study(study, shown)
+    if study.protocol is not None:
+        read_arm_policies(study.protocol, file.parent)
     if study.kind == "local":
         say(f"The SHA-256 of its document, for its apps: {read_identity(study)}")
     tickets = sum(shown["queues"].values()) + sum(shown["ranges"].values())

@@ -56,9 +56,10 @@ def draw_gains(points: Sequence[LookPoint], most: int) -> "Figure":
         most: the largest number of people of the trial.
     """
     figure, axes = new_figure(3.0)
-    ends = [abs(v) for one in points for v in (one.estimate, one.low, one.high) if math.isfinite(v)]
-    widest = [abs(v) for one in points[-1:] for v in (one.low, one.high) if math.isfinite(v)]
-    reach = 1.1 * min(max([*ends, 1e-9]), max([4 * v for v in widest] or [math.inf]))
+    estimates = [abs(one.estimate) for one in points]
+    ends = [abs(v) for one in points for v in (one.low, one.high) if math.isfinite(v)]
+    newest = [abs(v) for one in points[-1:] for v in (one.low, one.high) if math.isfinite(v)]
+    reach = 1.1 * max([*estimates, min(max(ends, default=0.0), 4 * max(newest, default=math.inf)), 1e-9])
     for one in points:
         low, high = max(one.low, -reach), min(one.high, reach)
         axes.plot([one.people, one.people], [low, high], color=BLUE, linewidth=2)

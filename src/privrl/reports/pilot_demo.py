@@ -90,7 +90,7 @@ def conduct_pilot(
     values = [float(world.value(policy)) for policy in arms]
     clock = _Clock()
     with ReleaseStore(folder / "pilot.db") as store:
-        pilot = Pilot(protocol, store=store, clock=clock)
+        pilot = Pilot(protocol, store=store, clock=clock, unit="patient")
         for first in range(0, protocol.people, _AT_ONCE):
             clock.time += protocol.patience  # so each group is complete before the next arrives
             numbers = range(first, min(first + _AT_ONCE, protocol.people))

@@ -136,7 +136,7 @@ def _table_of_arms(last: Look) -> HtmlTable:
             f"{one.received:,.0f} ± {2 * one.received_se:,.0f}",
             f"{_missing(one.assigned, one.received):.0%}",
             f"{one.mean:.3g} ± {2 * one.mean_se:.2g}",
-            "open" if one.is_open else "closed",
+            "open" if one.is_open else "served" if one.name == last.serving else "closed",
         )
         for one in last.arms
     ]

@@ -16,6 +16,7 @@ from privrl.studies.live.live_pilot import Pilot
 from privrl.studies.local.document import identity_of
 from privrl.studies.local.local_plans import local_study
 from privrl.studies.local.server import Server
+from privrl.studies.results.arm_policies import read_arm_policies
 
 _ENTRIES = {  # entries of a study file, by their names in a store
     "arrivals": "`patience` or `plan_delay`",
@@ -92,7 +93,8 @@ def _make_agent_or_server(
     file: StudyFile, store: ReleaseStore, clock: Callable[[], float], budget: AnySharedBudget | None
 ) -> Agent | Pilot | Server:
     if file.protocol is not None:
-        return Pilot(file.protocol, store=store, clock=clock, unit=file.unit, budget=budget)
+        policies = read_arm_policies(file.protocol, file.path.parent)  # a study without them could not be served
+        return Pilot(file.protocol, store=store, policies=policies, clock=clock, unit=file.unit, budget=budget)
     learner, privatizer = file.learner(), file.privatizer()
     if file.kind == "central":
         return Agent(

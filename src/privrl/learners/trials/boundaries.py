@@ -217,16 +217,24 @@ class Expected:
 
     Attributes:
         better, worse: the probabilities of the verdicts.
-        people: the mean number of people at the end.
+        people: the mean number of people at the deciding look.
+        enrolled: the same with those who arrive while the last records are awaited.
     """
 
     better: float
     worse: float
     people: float
+    enrolled: float
 
 
 def expect(
-    protocol: Protocol, noise: float, practice: float, gain: float, arm: int = 1, number: int = PATHS
+    protocol: Protocol,
+    noise: float,
+    practice: float,
+    gain: float,
+    arm: int = 1,
+    number: int = PATHS,
+    arriving: int = 0,
 ) -> Expected:
     """The probabilities of the verdicts about one policy if outcomes are 0 or 1, by the normal approximation.
 
@@ -235,6 +243,7 @@ def expect(
         practice: the mean of the rescaled outcome in practice.
         gain: the policy's mean less that of practice.
         number: the number of simulated paths; fewer are quicker and less accurate.
+        arriving: how many people arrive during the patience. The trial enrols at most `protocol.people`.
     """
     design = Design.from_protocol(protocol, arm, noise)
     n, policy = design.assigned, practice + gain
@@ -248,11 +257,14 @@ def expect(
     z = (simulate_paths(covariance, number) * np.sqrt(np.diag(covariance))[:, None] + gain) / se[:, None]
     upper, lower = boundaries_for(protocol, noise, float(np.median(sampling / design.spread())), arm, number)
     running = np.ones(z.shape[1], bool)
-    verdicts, people = [0, 0], 0.0
+    verdicts, people, enrolled = [0, 0], 0.0, 0.0
     for look, end in enumerate(design.ends):
         over, under = running & (z[look] > upper[look]), running & (-z[look] > lower[look])
         running &= ~(over | under)
         stopped = int(over.sum()), int(under.sum())
         verdicts = [total + new for total, new in zip(verdicts, stopped, strict=True)]
-        people += end * (sum(stopped) if look < len(design.ends) - 1 else sum(stopped) + int(running.sum()))
-    return Expected(verdicts[0] / z.shape[1], verdicts[1] / z.shape[1], people / z.shape[1])
+        paths = sum(stopped) if look < len(design.ends) - 1 else sum(stopped) + int(running.sum())
+        people += end * paths
+        enrolled += min(end + arriving, design.ends[-1]) * paths
+    shares = (total / z.shape[1] for total in (*verdicts, people, enrolled))
+    return Expected(*shares)

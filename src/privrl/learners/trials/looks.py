@@ -163,7 +163,10 @@ def _look(trial: Trial, state: TrialState, number: int) -> Look:
     return Look(
         number=number,
         people=int(protocol.ends[t]),
-        arms=tuple(_arm(trial, state, t, arm, closed[arm] == 0 or closed[arm] > number) for arm in range(len(closed))),
+        arms=tuple(
+            _arm(trial, state, t, arm, not ended and (closed[arm] == 0 or closed[arm] > number))
+            for arm in range(len(closed))
+        ),
         comparisons=tuple(comparisons),
         subgroups=tuple(subgroups),
         secondary=tuple(secondary),

@@ -329,7 +329,7 @@ class Protocol:
             )
         return tuple(part.groups.index(name) for name, part in zip(names, parts, strict=True))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The protocol as plain JSON, without entries that are empty."""
         return _plain(self)
 
@@ -342,7 +342,7 @@ class Protocol:
 
     def to_toml(self) -> str:
         """The protocol as a TOML file."""
-        content = self.to_json()
+        content: dict[str, Any] = self.to_json()
         plain = {name: value for name, value in content.items() if not _is_table(value)}
         lines = [f"{name} = {_toml(value)}" for name, value in plain.items()]
         for name, value in content.items():
@@ -353,7 +353,7 @@ class Protocol:
         return "\n".join(lines) + "\n"
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "Protocol":
+    def from_json(cls, content: Mapping[str, object]) -> "Protocol":
         """Reads what `to_json` wrote. Unknown entries are refused."""
         _refuse_unknown(content)
         try:
@@ -385,7 +385,7 @@ _TABLES: dict[str, type] = {
 }
 
 
-def _refuse_unknown(content: Mapping[str, Any]) -> None:
+def _refuse_unknown(content: Mapping[str, object]) -> None:
     """Refuses entries that the protocol does not know: a misspelt one would silently have its default."""
     tables = {"": [content]} | {
         name: [one for one in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(one, Mapping)]

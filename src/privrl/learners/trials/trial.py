@@ -18,7 +18,7 @@ at the first "better", when every policy is closed, or after the last look.
 
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -115,7 +115,7 @@ class Trial(AbstractOnlineLearner):
     def arms(self) -> tuple[str, ...]:
         return tuple(arm.name for arm in self.protocol.arms)
 
-    def bounds(self) -> dict[str, Any]:
+    def bounds(self) -> dict[str, object]:
         protocol = self.protocol
         return {
             "protocol sha256": protocol.sha256,

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Float
 
 from privrl.contracts.learner import Plan
+from privrl.contracts.policy import AbstractPolicy
 from privrl.learners.trials.looks import looks_of
 from privrl.learners.trials.protocol import Protocol
 from privrl.learners.trials.trial import Trial, TrialState
@@ -32,6 +33,7 @@ from privrl.studies.keys import KeyLike
 from privrl.studies.live.agent import AbstractAgent
 from privrl.studies.live.arrivals import Ticket
 from privrl.studies.live.randomisation import PRACTICE, Randomisation
+from privrl.studies.results.binding import policy_sha256
 from privrl.studies.results.pilot_record import PilotRecord
 
 
@@ -52,7 +54,7 @@ class Pilot(AbstractAgent):
             another one.
         store: where arms, contributions and releases are kept.
         policies: the policies of arms, by the names of the arms, for `advise`; leave them out if apps compute the
-            advice.
+            advice. One that is not the policy that the protocol names by its hash is refused.
         clock: seconds; by default the computer's.
         key: seeded noise and arms, for tests and simulations. Leave it out on real people.
         unit: what the ids of people identify, for example "patient_id"; the certificate states it.
@@ -66,7 +68,7 @@ class Pilot(AbstractAgent):
         protocol: Protocol,
         *,
         store: ReleaseStore,
-        policies: Mapping[str, Any] | None = None,
+        policies: Mapping[str, AbstractPolicy] | None = None,
         clock: Callable[[], float] = time.time,
         key: KeyLike | None = None,
         unit: str = "user",
@@ -74,6 +76,7 @@ class Pilot(AbstractAgent):
     ) -> None:
         self.protocol = protocol
         self._policies = dict(policies or {})
+        _check_policies(protocol, self._policies)
         super().__init__(
             Trial(protocol),
             protocol.privatizer,
@@ -177,6 +180,19 @@ class Pilot(AbstractAgent):
     def _blank(self, plan: Plan) -> Outcomes:
         del plan
         return Outcomes(jnp.zeros(len(self.protocol.outcomes)))
+
+
+def _check_policies(protocol: Protocol, policies: Mapping[str, AbstractPolicy]) -> None:
+    """Refuses policies of unknown arms, and those that the protocol does not name."""
+    hashes = {arm.name: arm.sha256 for arm in protocol.policies}
+    for name, policy in policies.items():
+        if name not in hashes:
+            raise ValueError(f"`policies` has {name!r}; the arms with a policy are {', '.join(map(repr, hashes))}.")
+        if hashes[name] and policy_sha256(policy) != hashes[name]:
+            raise ValueError(
+                f"The policy of the arm `{name}` is not the one that the protocol names by its hash. A protocol cannot "
+                "change after the first person was enrolled."
+            )
 
 
 def read_outcomes(protocol: Protocol, outcomes: Mapping[str, float]) -> Outcomes:
