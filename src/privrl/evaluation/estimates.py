@@ -170,7 +170,7 @@ class Evaluation:
         trend, continuity, arrival: what practice does beyond the recorded state, against the trend of the state, the
             decision before, and at the first decision of a stay; 0 if it follows the recorded state alone
             (`statistics/practice_residuals.py`).
-        changed: share of decisions that the assisted policy changes, along the records of practice.
+        changed: share of decisions that the assisted policy changes, in the situations of practice.
         bound: the one-sided lower bound of the gain that decides on a release.
         assumption: what is known about who decided.
         pairs: the gains of all pairs of limits that were compared; the largest lower bound was chosen.

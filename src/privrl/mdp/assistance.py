@@ -39,6 +39,7 @@ from privrl.mdp.rules import NO_ACTION, Rules
 _LEAST_LOGGED, _HUGE = 1e-12, 1e100  # smaller probabilities and larger products count as these, which lowers weights
 LEAST_SUPPORT = 0.05
 """Advice that practice takes with a smaller probability is never given."""
+_DRAWS = 32  # of the weights of an episode under the policy
 
 
 class Decisions(NamedTuple):
@@ -100,6 +101,12 @@ def weigh_episode(
     (running, untouched, w), _ = jax.lax.scan(step, (ones, ones, ones), (at, actions, counted, p))
     w = running if p is None else jnp.minimum(w, max_weight)
     return w, jnp.minimum(untouched, w)
+
+
+def _public_draws(steps: int) -> Float[np.ndarray, "steps draws"]:
+    """The same evenly spread draws from [0, 1] in another order at each step, whatever the records are."""
+    rng = np.random.default_rng(0)
+    return np.stack([(rng.permutation(_DRAWS) + 0.5) / _DRAWS for _ in range(steps)])
 
 
 def previous_actions(actions: Int[Array, " H"]) -> Int[Array, " H"]:
@@ -218,19 +225,24 @@ class AbstractAssisted(AbstractPolicy):
     def changed_decisions(
         self, observations: Array, actions: Int[Array, " H"], counted: Bool[Array, " H"]
     ) -> Float[Array, " H"]:
-        """alpha (1 - b*) at each step of one recorded episode, the probability that advice changes the decision; 0 at
-        steps that are not `counted`."""
+        """The probability that the policy changes the decision, at each step of one recorded episode; 0 at steps that
+        are not `counted`.
+
+        It is alpha (1 - b*), averaged over public draws of the weight: at the recorded observations, the policy takes
+        the advised action with probability alpha + (1 - alpha) b*. The weight of the recorded actions themselves is
+        smaller, because practice takes the advice less often than the policy, so the policy would seem to advise more.
+        """
 
         def step(w: Array, x: tuple[Decisions, Array, Array]) -> tuple[Array, Array]:
-            here, action, on = x
+            here, draw, on = x
             ratio = self.ratio_at(w)
-            changed = here.alpha(ratio) * (1.0 - jnp.clip(here.support, 0.0, 1.0))
-            return jnp.where(on, jnp.minimum(w * here.rho(action, ratio), self.max_weight), w), jnp.where(
-                on, changed, 0.0
-            )
+            alpha, b = here.alpha(ratio), jnp.clip(here.support, 0.0, 1.0)
+            action = jnp.where(draw < alpha + (1.0 - alpha) * b, here.advice, NO_ACTION)
+            after = jnp.minimum(w * here.rho(action, ratio), self.max_weight)
+            return jnp.where(on, after, w), jnp.where(on, (alpha * (1.0 - b)).mean(), 0.0)
 
         at = self.decisions(observations, previous_actions(actions))
-        return jax.lax.scan(step, jnp.ones(()), (at, actions, counted))[1]
+        return jax.lax.scan(step, jnp.ones(_DRAWS), (at, _public_draws(len(actions)), counted))[1]
 
     def __call__(self, observations: object) -> Int[np.ndarray, "*n"]:
         """The advice at these observations, or -1 to leave the decision to the clinician."""

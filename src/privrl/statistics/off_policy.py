@@ -242,7 +242,7 @@ class Changed(AbstractStayMean):
     """The share of a stay's decisions that the assisted policy changes: the mean of alpha (1 - b*) over its decisions.
 
     Advice is drawn with probability alpha, and practice would have done something else with probability 1 - b*. Alpha
-    falls as the weight of the recorded stay comes near C. Every term lies in [0, 1], so their mean does.
+    falls as the weight of the policy's own actions comes near C. Every term lies in [0, 1], so their mean does.
     """
 
     policy: AbstractAssisted
