@@ -9,6 +9,7 @@ import pytest
 from test_cli import call
 
 import privrl
+from privrl.cli import run as _run
 from privrl.studies.results.run_result import RUN
 
 HOW = {"delta": 1e-6, "episodes": 60, "seeds": 4, "key": 3}
@@ -73,7 +74,7 @@ def test_the_policy_of_a_result_is_a_table() -> None:
     np.testing.assert_allclose(np.asarray(table["probability"]).reshape(result.policy.probabilities.shape).sum(-1), 1.0)
 
 
-def test_several_budgets_are_run_kept_and_written(tmp_path: Path) -> None:
+def test_several_budgets_are_run_kept_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     common = ("run", "dp-ucbvi", "--env", "riverswim", "--episodes", "60", "--delta", "1e-6", "--seeds", "2")
     several = (*common, "--epsilon", "1,5", "--seed", "7", "--out", tmp_path / "runs", "--csv", tmp_path / "r.csv")
     first = call(*several, "--json").json()["runs"]
@@ -81,10 +82,14 @@ def test_several_budgets_are_run_kept_and_written(tmp_path: Path) -> None:
     assert first[1]["regret"] == alone["regret"]
     table = pyarrow.csv.read_csv(tmp_path / "r.csv")
     assert set(np.round(table["epsilon"].to_pylist())) == {1, 5}
-    again = call(*several, "--overwrite", "--json")
-    assert again.code == 0
-    (tmp_path / "r.csv").unlink()
-    assert call(*several, "--json").json()["runs"] == again.json()["runs"], "finished budgets are read, not run again"
+    made = [file.stat().st_mtime_ns for file in sorted((tmp_path / "runs").rglob("*.npz"))]
+    assert call(*several, "--json").code == 2, "the table exists"
+    assert call(*several, "--overwrite", "--json").json()["runs"] == first, "finished budgets are read, not run again"
     (tmp_path / "r.csv").unlink()
     other = call(*[word if word != "60" else "61" for word in several])
-    assert other.code == 2 and "made in another way" in other.err
+    assert other.code == 2 and "made in another way" in other.err and "--overwrite" in other.err
+    monkeypatch.setattr(_run, "describe_code", lambda: {"source": "another"})
+    assert "by other code" in call(*several).err
+    assert made == [file.stat().st_mtime_ns for file in sorted((tmp_path / "runs").rglob("*.npz"))]
+    assert call(*several, "--overwrite").code == 0
+    assert not set(made) & {file.stat().st_mtime_ns for file in (tmp_path / "runs").rglob("*.npz")}

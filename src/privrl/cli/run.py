@@ -1,5 +1,7 @@
 """`privrl run`: people who arrive one after another in a simulated world, exactly evaluated."""
 
+import inspect
+from hashlib import sha256
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,9 +27,11 @@ from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import JsonOption, emit, say, show_table
 from privrl.envs.base import Env
 from privrl.envs.lq_worlds import LQEnv
+from privrl.figures.finished_cells import describe_code
 from privrl.plots.charts import draw_regret
 from privrl.plots.means import format_mean
 from privrl.plots.style import to_file
+from privrl.recipes.pairing import recipe_named
 from privrl.studies.results.run_result import Run
 from privrl.writing import whole_file
 
@@ -75,7 +79,9 @@ def run(
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", help="Folder that keeps every finished budget; the same command with --seed continues there."
+            "--out",
+            help="Folder that keeps finished budgets. The same command with --seed continues there; --overwrite runs "
+            "again what was made with other settings or other code.",
         ),
     ] = None,
     overwrite: OverwriteOption = False,
@@ -104,14 +110,15 @@ def run(
         "seeds": seeds,
         "seed": seed,
     }
+    code = None if out is None else _code(recipe)
     simulated: dict[str, Run] = {}
     with crew.opened() as executor:
         for budget in _budgets(epsilon):
             name = f"{recipe}" if budget is None else f"epsilon {budget:g}"
             kept = None if out is None else out / name.replace(" ", "-")
-            written = dumps({**facts, "epsilon": budget}, sort_keys=True)
-            if kept is not None and kept.is_dir() and not overwrite:
-                simulated[name] = Run.load(kept, facts=written)
+            written = dumps({**facts, "epsilon": budget, "code": code}, sort_keys=True)
+            if kept is not None and (finished := _finished(kept, written, overwrite)) is not None:
+                simulated[name] = finished
                 continue
             what = f"{recipe} on {world.name}: {episodes:,} people, {seeds} seeds"
             with waiting_for(what, executor):
@@ -127,7 +134,7 @@ def run(
                     **how,
                 )
             if kept is not None:
-                simulated[name].save(kept, overwrite=overwrite, facts=written)
+                simulated[name].save(kept, facts=written)
     assert isinstance(world, Env | LQEnv)
     policies: dict[str, Any] = world.fixed_policies()
     never_learn = {name: world.total_regret(policies[name], episodes) for name in _NEVER_LEARN if name in policies}
@@ -148,6 +155,27 @@ def run(
     for path, content in ((plot, "regret curve is"), (csv, "rows are"), (out, "finished runs are")):
         if path is not None:
             say(f"The {content} in {path}.")
+
+
+def _code(recipe: str) -> dict[str, str]:
+    """What a simulation depends on besides its settings: the source of privrl, and that of the learner's module."""
+    found = recipe_named(recipe, "online", "control")
+    assert found is not None
+    module = inspect.getmodule(found.algorithm.learner)
+    assert module is not None
+    return describe_code() | {"learner": sha256(inspect.getsource(module).encode()).hexdigest()[:16]}
+
+
+def _finished(folder: Path, facts: str, overwrite: bool) -> Run | None:
+    """The run that the folder holds; `None` if there is none, or one to be replaced."""
+    if not folder.is_dir():
+        return None
+    try:
+        return Run.load(folder, facts=facts)
+    except ValueError as error:
+        if overwrite:
+            return None
+        raise ValueError(f"{error} Or add `--overwrite` to run it again.") from error
 
 
 def _budgets(epsilon: str | None) -> list[float | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, PyTree
 from scipy.stats import permutation_test
 
 from privrl.contracts.policy import class_in, is_registered
@@ -46,7 +46,7 @@ class Run:
         recipe: the name of the recipe, or of the learner's class.
     """
 
-    policy: Any
+    policy: PyTree
     certificate: Certificate
     block_ends: Int[np.ndarray, " B"]
     block_regret: Float[np.ndarray, "seeds B"]
@@ -194,7 +194,9 @@ class Run:
         except MALFORMED as error:
             raise ValueError(f"{what} is not a saved run, or is damaged.") from error
         if facts is not None and found != facts:
-            raise ValueError(f"`{folder}` holds a run that was made in another way. Choose another folder.")
+            raise ValueError(
+                f"`{folder}` holds a run that was made in another way, or by other code. Choose another folder."
+            )
         return run
 
 
