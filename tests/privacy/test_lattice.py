@@ -207,6 +207,20 @@ def test_the_grid_is_fine_and_the_noise_is_enough():
             assert grid.scale == pytest.approx(6.0 / parameter, rel=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["l1", "l2"])
+def test_every_rounding_of_an_encoded_sum_is_paid_for(kind):
+    """A term is truncated once, and its share of each encoded sum is rounded: by less than one step in each entry."""
+    filled, rounds = 5, 10_000
+    lattice = choose_lattice(
+        parameter=1.0, sensitivity=1.0, norm=1.0, filled=filled, kind=kind, factor=2.0, rounds=rounds
+    )
+    size = float if kind == "l1" else math.sqrt  # of the vector of all roundings, each of 1
+    steps = Fraction(lattice.sensitivity) / Fraction(lattice.granularity)
+    assert steps >= 2 * (1 / Fraction(lattice.granularity) + Fraction(size(filled))) + Fraction(size(filled * rounds))
+    assert steps <= 2 / Fraction(lattice.granularity) * (1 + Fraction(2) ** -17)
+    assert Fraction(lattice.noise) >= steps
+
+
 @pytest.mark.parametrize("s", [1, 2, 3, 7, 10, 99, 2**32 + 12345, 2**40])
 def test_off_diagonal_noise_is_rounded_up(s):
     root = _over_root_two(s)

@@ -116,10 +116,11 @@ def test_sums_of_blocks_cover_every_pair_of_patterns(least):
 @pytest.mark.parametrize("access", ["blocks", "rounds"])
 def test_laplace_noise_and_later_queries_cover_all_terms(access):
     for often in OFTEN:
-        m, laplace = often.times, channel_of(access, often, mechanism="laplace")[0]
-        assert float(laplace.sensitivity) == pytest.approx(2 * m * math.sqrt(3.0))
-        if access == "rounds":
-            for least in LEAST:
+        m = often.times
+        for least in LEAST:  # terms without negative entries are as far apart in L1 as any
+            laplace = channel_of(access, often, least, mechanism="laplace")[0]
+            assert float(laplace.sensitivity) == pytest.approx(2 * m * math.sqrt(3.0))
+            if access == "rounds":
                 gaussian = channel_of(access, often, least)[0]
                 assert float(gaussian.sensitivity) == pytest.approx(m * math.sqrt(2.0 - 2.0 * least))
 
@@ -179,6 +180,14 @@ def test_signed_terms_that_are_never_opposite_pay_for_their_own_inner_products()
         squares = (images**2).sum(axis=1)
         apart = np.sqrt(np.maximum(squares[:, None] + squares - 2.0 * images @ images.T, 0.0))
         assert apart.max() == pytest.approx(bound, rel=1e-9) and apart[-1, -2] == pytest.approx(bound, rel=1e-9)
+
+
+@pytest.mark.parametrize("access", ["running", "blocks", "rounds"])
+def test_a_positive_least_inner_product_lowers_no_noise(access):
+    """All terms may be the same unit vector, but a person who does not come has the term zero."""
+    for often in OFTEN[4:]:
+        alike, zero = (float(channel_of(access, often, least)[0].sensitivity) for least in (0.9, 0.0))
+        assert alike == zero
 
 
 def test_cutting_off_is_chosen_where_it_makes_less_noise():

@@ -75,8 +75,8 @@ class AbstractStatistic(eqx.Module):
     @property
     def least_inner_product(self) -> float:
         """A lower bound on the inner product of the answers of any two contributions, whatever was published to either:
-        0 if they are `nonnegative`. By default -C^2, with C the norm of one; a larger one lowers the noise for people
-        who return."""
+        0 if they are `nonnegative`, and never more, because an empty record contributes zero. By default -C^2, with C
+        the norm of one; a larger one lowers the noise for people who return."""
         return 0.0 if self.nonnegative else -(self.l2("add-remove") ** 2)
 
     @property

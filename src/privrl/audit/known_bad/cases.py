@@ -9,6 +9,7 @@ from jaxtyping import PRNGKeyArray
 
 from privrl.audit.known_bad import (
     contributions,
+    evaluation_attacks,
     functional_attacks,
     local_reports,
     noise,
@@ -17,6 +18,7 @@ from privrl.audit.known_bad import (
     pure_streams,
     return_attacks,
     rounding,
+    signed_terms,
     stores,
     trial_attacks,
 )
@@ -24,7 +26,7 @@ from privrl.audit.known_bad.case import Case
 
 _MODULES = (
     *(noise, printed_lq, contributions, functional_attacks, rounding, protocols, stores, return_attacks),
-    *(pure_streams, trial_attacks, local_reports),
+    *(pure_streams, trial_attacks, local_reports, evaluation_attacks, signed_terms),
 )
 CASES: tuple[Case, ...] = tuple(case for module in _MODULES for case in module.CASES)
 

@@ -55,7 +55,8 @@ def distance_of_people(
         return one
     if mechanism == "laplace" or (encoder is not None and not bool((encoder.T @ encoder >= 0.0).all())):
         return 2.0 * one
-    return min(2.0 * one, math.sqrt(2.0 * (one**2 - statistic.least_inner_product)))
+    least = min(statistic.least_inner_product, 0.0)  # a visit that does not happen contributes zero
+    return min(2.0 * one, math.sqrt(2.0 * (one**2 - least)))
 
 
 def reach(mechanism: NoiseKind, access: Access, steps: int, participation: Participation) -> float:
