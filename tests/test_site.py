@@ -2,10 +2,12 @@
 
 import ast
 import importlib.util
+import inspect
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -225,6 +227,27 @@ def test_the_public_surface_can_be_held_in_mind() -> None:
     """At most 160 names in all packages together: 120, and 40 for measurements and what else came later."""
     names = [name for path in (ROOT / "src" / "privrl").rglob("__init__.py") for name in public_names(path)]
     assert len(names) <= 160, len(names)
+
+
+def annotations(public: object) -> Iterator[tuple[str, str]]:
+    """The annotations of a public function, or of the fields and public methods of a class and of its bases."""
+    owners = [base for base in getattr(public, "__mro__", ()) if base.__module__.startswith("privrl")]
+    members: list[Any] = [member for owner in owners for name, member in vars(owner).items() if is_offered(name)]
+    for member in [public, *owners, *members]:
+        function = inspect.unwrap(getattr(member, "fget", None) or getattr(member, "__func__", member))
+        for argument, written in getattr(function, "__annotations__", {}).items():
+            yield f"{getattr(function, '__qualname__', public)}({argument})", str(written)
+
+
+def is_offered(name: str) -> bool:
+    return name == "__init__" or not name.startswith("_")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_signatures_name_their_types(package: str) -> None:
+    module = importlib.import_module(f"privrl.{package}" if package else "privrl")
+    found = {where: text for name in module.__all__ for where, text in annotations(getattr(module, name))}
+    assert [where for where, text in found.items() if re.search(r"\bAny\b", text)] == []
 
 
 # --------------------------------------------------------------------------------------------------- evidence

@@ -132,14 +132,15 @@ class MeasuredPolicy(AbstractPolicy):
         return cls.from_content(content)
 
     @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> "MeasuredPolicy":
+    def from_content(cls, content: Mapping[str, object]) -> "MeasuredPolicy":
         """Read the policy from the JSON of any kind that contains one."""
-        products = tuple((left, right) for left, right in content["terms"]["products"])
-        arrays = {name: jnp.asarray(content[name], float) for name in _ARRAYS}
-        rules = Rules.from_json(content.get("rules", ()), len(content["advantages"]))
-        kind: Any = registered_class(content[CLASS]) if CLASS in content else cls
-        arrays |= {name: jnp.asarray(content["added"][name]) for name in _added(kind)}
-        return kind(_read(content["columns"]), None if content["all_products"] else products, **arrays, rules=rules)
+        written: Mapping[str, Any] = content
+        products = tuple((left, right) for left, right in written["terms"]["products"])
+        arrays = {name: jnp.asarray(written[name], float) for name in _ARRAYS}
+        rules = Rules.from_json(written.get("rules", ()), len(written["advantages"]))
+        kind: Any = registered_class(written[CLASS]) if CLASS in written else cls
+        arrays |= {name: jnp.asarray(written["added"][name]) for name in _added(kind)}
+        return kind(_read(written["columns"]), None if written["all_products"] else products, **arrays, rules=rules)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result; columns and products as the bytes of their JSON."""

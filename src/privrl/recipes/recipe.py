@@ -8,7 +8,7 @@ data, and no certificate depends on them.
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -61,9 +61,32 @@ class Problem:
         return cls(*sizes, env.features, known, env.arrival, env.stationary, env.terminal, not on_the_way, num_episodes)
 
     @classmethod
-    def of_table(cls, num_states: int, num_actions: int, horizon: int, **known: Any) -> "Problem":
-        """What is public about a stranger's table: sizes, and what else is `known`: fields of this."""
-        return cls(num_states, num_actions, horizon, OneHotFeatures(num_states, num_actions), **known)
+    def of_table(
+        cls,
+        num_states: int,
+        num_actions: int,
+        horizon: int,
+        *,
+        rewards: Float[Array, "G S A"] | None = None,
+        arrival_rewards: Float[Array, " S"] | None = None,
+        stationary: bool = True,
+        terminal: tuple[int, ...] = (),
+        rewards_at_end: bool = False,
+        num_episodes: int | None = None,
+    ) -> "Problem":
+        """What is public about a table: its sizes, and what else is known. States have no features."""
+        return cls(
+            num_states,
+            num_actions,
+            horizon,
+            OneHotFeatures(num_states, num_actions),
+            rewards,
+            arrival_rewards,
+            stationary,
+            terminal,
+            rewards_at_end,
+            num_episodes,
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +141,7 @@ class Algorithm:
 
     learner: type[AbstractLearner]
     family: Family
-    build: Callable[[Any], AbstractLearner]
+    build: Callable[..., AbstractLearner]
     cites: tuple[str, ...]
     releases: Mapping[str, str]
     name: str = ""
@@ -149,7 +172,7 @@ class Recipe:
     algorithm: Algorithm
     trust: Trust
     summary: str
-    variant: Callable[[Any], AbstractLearner] | None = None
+    variant: Callable[..., AbstractLearner] | None = None
     title: str = ""
     cites: tuple[str, ...] = ()
     pure: bool = False
@@ -171,7 +194,7 @@ class Recipe:
         return self.title or (f"{algorithm}, no privacy" if self.trust == "none" else f"ours: {self.name}")
 
     @property
-    def learner(self) -> Callable[[Any], AbstractLearner]:
+    def learner(self) -> Callable[..., AbstractLearner]:
         """Builds the learner for what is public: a `Problem` or what else the family wants, see `Algorithm`."""
         return self.variant or self.algorithm.build
 

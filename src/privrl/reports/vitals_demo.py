@@ -7,7 +7,7 @@ them as real patients, with noise from the operating system. Only the values of 
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import jax
 import numpy as np
@@ -100,7 +100,7 @@ def compute_values(folder: Path) -> KnownValues:
     If the policy was compared with current practice, the value is that of its whole advice.
     """
     world, result = Vitals(evaluated=_EVALUATED), Result.load(folder / "policy")
-    policy = result.policy if result.advice is None else result.advice
+    policy: Any = result.policy if result.advice is None else result.advice
     value = None if policy is None else float(world.value(policy))
     values: KnownValues = {"value": value, "baselines": baseline_values(world)}
     (folder / "values.json").write_text(json.dumps(values, indent=2, allow_nan=False))

@@ -67,9 +67,10 @@ class OpenEnded:
         return {"open-ended": asdict(self)}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> "OpenEnded":
+    def from_json(cls, content: Mapping[str, object]) -> "OpenEnded":
         """What `to_json` wrote."""
-        return cls(**content["open-ended"])
+        settings: Any = content["open-ended"]
+        return cls(**settings)
 
     def declared(self, learner: AbstractOnlineLearner) -> tuple[Int64[np.ndarray, " B"], tuple[Declared, ...]]:
         """The ends of all blocks up to the ceiling, and the learner's declarations with the epochs in them."""

@@ -6,4 +6,4 @@ inputs that the claim covers. The attack catches it every time at its own size. 
 
 from privrl.audit.known_bad.cases import CASES, run_cases
 
-__all__ = ["CASES", "show"]
+__all__ = ["CASES", "run_cases"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -12,6 +12,10 @@ from privrl.data.schema.columns import to_whole_numbers
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
 from privrl.mdp.measurements import ENDED, Feature, Measurement, check_measurements
+
+if TYPE_CHECKING:
+    import gymnasium
+    import minari
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,8 +138,8 @@ def _whole(values: np.ndarray, name: str, k: int) -> Int[np.ndarray, " T"]:
 
 
 def from_gymnasium(
-    env: Any,
-    policy: Callable[[Any], object] | None = None,
+    env: "gymnasium.Env",
+    policy: Callable[..., object] | None = None,
     *,
     episodes: int,
     horizon: int,
@@ -157,7 +161,8 @@ def from_gymnasium(
     """
     recorder = Recorder.from_spaces(env, "environment", episodes, horizon, public)
     rng = np.random.default_rng(env_seed)
-    first, count = int(env.action_space.start), int(env.action_space.n)
+    actions: Any = env.action_space
+    first, count = int(actions.start), int(actions.n)
     for k in range(episodes):
         observation, _ = env.reset(seed=env_seed if k == 0 else None)
         seen, ended = [observation], False
@@ -175,7 +180,7 @@ def from_gymnasium(
     return recorder.episodes()
 
 
-def from_minari(dataset: Any, *, horizon: int, **public: Unpack[Public]) -> Episodes:
+def from_minari(dataset: "str | minari.MinariDataset", *, horizon: int, **public: Unpack[Public]) -> Episodes:
     """Read the episodes of a Minari dataset, given by its name or as an opened `MinariDataset`.
 
     An episode of T actions has T + 1 observations, so all next states are known. Discrete spaces that start at another

@@ -108,13 +108,13 @@ class OFULQ(AbstractOnlineLearner):
         check_choice("strategy", self.strategy, ("optimism", "certainty"))
 
     @classmethod
-    def paper(cls, task: LQTask, num_users: int = 100_000, **settings: Any) -> "OFULQ":
+    def paper(cls, task: LQTask, num_users: int = 100_000) -> "OFULQ":
         """[chowdhury-zhou-shroff A1] with printed constants, for `Published(..., continual="tree")`.
 
         `num_users` is the K of the constants, which hold it in logarithms only.
         """
-        printed = {"radius": 1.0, "noise_ridge": 2.0, "every_person": True, "paper_users": num_users}
-        return cls(task, **printed | settings)
+        printed: dict[str, Any] = {"radius": 1.0, "noise_ridge": 2.0, "every_person": True, "paper_users": num_users}
+        return cls(task, **printed)
 
     @property
     def horizon(self) -> int:

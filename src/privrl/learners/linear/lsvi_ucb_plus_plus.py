@@ -47,6 +47,8 @@ from privrl.mdp.features import AbstractFeatures
 from privrl.mdp.types import TabularPolicy, number
 from privrl.privacy.noise.distributions import SymmetricNoise
 
+Switching = Literal["determinant", "always"]
+
 
 class LSVIUCBPlusPlus(AbstractRegressionRounds):
     """Optimistic least-squares value iteration, each transition weighed by how certain its next value is.
@@ -67,7 +69,7 @@ class LSVIUCBPlusPlus(AbstractRegressionRounds):
     squares_bonus: Float[Array, ""] = eqx.field(converter=number, default=0.03)
     gap_scale: Float[Array, ""] = eqx.field(converter=number, default=0.0)
     direction_scale: Float[Array, ""] = eqx.field(converter=number, default=0.0)
-    switching: Literal["determinant", "always"] = eqx.field(static=True, default="determinant")
+    switching: Switching = eqx.field(static=True, default="determinant")
     centred: bool = eqx.field(static=True, default=True)
     rows: ClassVar[int] = 3
 
@@ -120,17 +122,24 @@ class LSVIUCBPlusPlus(AbstractRegressionRounds):
         return jnp.maximum(jnp.maximum(sigma2, H), third)  # [sahu A1:25] floor sqrt H; the third is 0 in every recipe
 
     @classmethod
-    def paper(cls, features: AbstractFeatures, horizon: int, **settings: Any) -> "LSVIUCBPlusPlus":
+    def paper(
+        cls,
+        features: AbstractFeatures,
+        horizon: int,
+        *,
+        rewards: Float[Array, "G S A"] | None = None,
+        switching: Switching = "determinant",
+        failure: float = 0.05,
+    ) -> "LSVIUCBPlusPlus":
         """[sahu A1] with fresh noise: uncentred, a release of everything after every user, determinant switching.
 
         2 lambda_Lambda of the paper, in terms of the scale s of a symmetric matrix (its s^2 = 1/(2 rho_0)), is
         4 sqrt(d) s (2 + (log(5 c_1 H/failure)/(c_2 d))^(2/3)); we read the universal constants c_1, c_2 as 1.
         """
-        failure = settings.get("failure", 0.05)
         shift = 4 * math.sqrt(features.dim) * (2 + (math.log(5 * horizon / failure) / features.dim) ** (2 / 3))
         bound = float(SymmetricNoise(1.0, features.dim).spectral_bound(failure / horizon))
-        printed = {"centred": False, "noise_ridge": shift / bound}  # [sahu A1:1] lambda for noise of norm `bound`
-        return cls(features, horizon, **printed | settings)
+        printed: dict[str, Any] = {"centred": False, "noise_ridge": shift / bound}  # [sahu A1:1] lambda
+        return cls(features, horizon, rewards=rewards, switching=switching, failure=failure, **printed)
 
 
 class _Asked(eqx.Module):

@@ -19,7 +19,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int64, PRNGKeyArray
+from jaxtyping import Float, Int64, PRNGKeyArray, PyTree
 
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
 from privrl.mdp.lq import LQTrajectory, explorations
@@ -185,7 +185,7 @@ class AbstractAgent(abc.ABC):
         return self._arrivals.deadline(ticket)
 
     @property
-    def policy(self) -> Any:
+    def policy(self) -> PyTree:
         """The current policy, on which the next person to arrive acts."""
         self._plans.catch_up()
         return self._plans[self._plans.current].policy
@@ -288,7 +288,7 @@ class AbstractAgent(abc.ABC):
                 "empty one (length 0)."
             )
 
-    def count_records(self, tickets: Sequence[Any], records: Any) -> list[bool]:
+    def count_records(self, tickets: Sequence[Ticket], records: PyTree) -> list[bool]:
         """Counts the records of several people, given as one record with a batch axis. Returns which of them could be
         read, that is, came with a ticket of this study and contain finite numbers. It does not reveal whether a
         record was counted now, had been counted before, or came too late.

@@ -18,7 +18,7 @@ import bisect
 import hmac
 import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -78,7 +78,7 @@ class Ticket:
         return {name: value for name, value in asdict(self).items() if value not in ("", None)}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> "Ticket":
+    def from_json(cls, content: Mapping[str, str | int]) -> "Ticket":
         """Reads the ticket that `to_json` wrote."""
         arm = content.get("arm")
         return cls(
@@ -276,7 +276,7 @@ class AbstractArrivals(abc.ABC):
         place = self._kept(number)
         return place["arm"], place.get("group", "")
 
-    def all_issued(self, tickets: Sequence[Any]) -> list[bool]:
+    def all_issued(self, tickets: Sequence[Ticket]) -> list[bool]:
         """Which of these are tickets of this study. Their numbers must be whole numbers in type and value, because a
         person's key is made of them.
         """

@@ -236,7 +236,8 @@ class Server:
         counted, times = self.num_reports, self._study.participation.times
         made = {name: (min(times, counted), reports.calibration) for name, reports in self._reports.items()}
         certificate = self._study.certificate("devices", made=made)
-        sizes = ({"users": counted} if times == 1 else {}) | {"episodes": counted}
+        sizes: dict[str, object] = {"users": counted} if times == 1 else {}
+        sizes["episodes"] = counted
         return Result(self._plans[len(self._plans) - 1].policy, certificate, sizes)
 
     def screened(self, message: Message | bytes) -> Message:

@@ -181,7 +181,7 @@ def _with_rules(
         return replace(evaluator, rules=own)
     if own:
         raise ValueError("The policy has rules of its own, with which it was learnt. Leave out `rules`.")
-    names = policy.report.get("names", {}) if isinstance(policy, Result) else {}
+    names = policy.facts.get("names", {}) if isinstance(policy, Result) else {}
     arguments = RuleArguments(given, tuple(names.get("states", ())), tuple(names.get("actions", ())))
     return replace(evaluator, rules=arguments.compile(evaluator.space, ()))
 

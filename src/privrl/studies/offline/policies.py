@@ -24,7 +24,7 @@ def load_policy(policy: AnyPolicy) -> AnyPolicy:
 
 def values_of(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
     """The values of states that were saved with a result, and that its certificate names; other policies have none."""
-    saved = policy.report.get("values") if isinstance(policy, Result) else None
+    saved = policy.facts.get("values") if isinstance(policy, Result) else None
     return None if saved is None or len(saved) != num_states or None in saved else jnp.asarray(saved, float)
 
 
@@ -33,13 +33,12 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
 
     One array from elsewhere is called `actions` where it has one axis, `probabilities` otherwise.
     """
-    if isinstance(policy, Result):
-        policy = policy.policy
-    if isinstance(policy, AbstractPolicy):
-        return policy.arrays()
-    found: Mapping[str, object] = {"": policy}
-    if isinstance(policy, (str, Path)):
-        found = read_npz(read_bytes(Path(policy)), f"`{policy}`")
+    given: object = policy.policy if isinstance(policy, Result) else policy
+    if isinstance(given, AbstractPolicy):
+        return given.arrays()
+    found: Mapping[str, object] = {"": given}
+    if isinstance(given, (str, Path)):
+        found = read_npz(read_bytes(Path(given)), f"`{given}`")
         if set(found) - {RULES} == {"advice", "support", "max_ratio", "max_weight"}:
             return dict(found)
     if len(found) != 1:

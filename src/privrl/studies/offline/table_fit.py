@@ -124,7 +124,7 @@ def describe_held_out(
                 "`unit` is missing. It says whom privacy protects, and no signature of the saved result was checked. "
                 "Give the column with `unit`, or the key that signed the result with `public_key`."
             )
-        description = description.completed_by(policy.report.get("table", {}), "`table` in the report of the result")
+        description = description.completed_by(policy.facts.get("table", {}), "`table` in the report of the result")
     description.check_complete()
     return description
 
@@ -146,7 +146,7 @@ def fit_files(
     ends = Ends(tuple(description.terminal or ()), description.rewards_at_end, logged=bool(description.propensity))
     paying = (budget, description.unit)
     result = fit_object(task, data, ends, key, noun, store, executor, *paying, description.products)
-    rules = [*description.rules(noun), *result.report.get("rules", ())]
+    rules = [*description.rules(noun), *result.facts.get("rules", ())]
     return result.reporting({**result.report, "table": description.given, "rules": rules})
 
 

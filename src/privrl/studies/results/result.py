@@ -5,12 +5,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 import jax.numpy as jnp
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.printing import html_table, short_repr
 from privrl.contracts.untrusted import convert, read_json
 from privrl.evaluation.decision import Decision, DecisionOutcome, Reason, gives_advice
@@ -75,10 +76,10 @@ class Result:
     behind it.
     """
 
-    policy: Any  # a policy of privrl or of a registered class, an assisted one, or `None`: withheld
+    policy: AbstractPolicy | None  # a policy of privrl or of a registered class, an assisted one, or `None`: withheld
     certificate: Certificate
-    report: dict[str, Any] = field(default_factory=dict)
-    advice: Any = None
+    report: dict[str, object] = field(default_factory=dict)
+    advice: AbstractPolicy | None = None
     evaluation: Evaluation | None = None
 
     def __post_init__(self) -> None:
@@ -101,6 +102,11 @@ class Result:
             "Evaluation": "" if self.evaluation is None else self.evaluation.line,
         }
         return html_table(f"Result ({self.certificate.learner})", rows | self.certificate.summary())
+
+    @property
+    def facts(self) -> "Facts":
+        """The report, with the types of those facts that privrl reads again."""
+        return cast(Facts, self.report)
 
     @property
     def decision(self) -> Decision | None:
@@ -252,7 +258,7 @@ class Result:
         if own.result_sha256 != certificate.result_sha256:
             raise ValueError(f"`{EVALUATION}` in `{saved.folder}` is about another policy. Do not use it.")
         report: dict[str, Any] = convert(read_json(contents[REPORT], f"`{REPORT}`"), dict, f"`{REPORT}`")
-        convert(report, Report, f"`{REPORT}`")
+        convert(report, Facts, f"`{REPORT}`")
         if EXPORTED in contents and not is_exported(policy, report, contents[EXPORTED]):
             raise ValueError(f"`{EXPORTED}` in `{saved.folder}` is not the policy in `{POLICY}`. Do not use it.")
         result = cls(policy, certificate, report, advice, evaluation)
@@ -269,8 +275,8 @@ def _finite(content: object) -> object:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-class Report(TypedDict, total=False):
-    """The types of those facts in a `report.json` that privrl reads again; others are allowed."""
+class Facts(TypedDict, total=False):
+    """The types of those facts in a report that privrl reads again; others are allowed."""
 
     users: int
     episodes: int
@@ -281,3 +287,4 @@ class Report(TypedDict, total=False):
     table: dict[str, Any]
     names: dict[str, Any]
     situations: dict[str, Any]
+    truth: dict[str, float]

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from privrl.contracts.policy import CLASS, class_in, is_registered
+from privrl.contracts.policy import CLASS, AbstractPolicy, class_in, is_registered
 from privrl.contracts.untrusted import MALFORMED, read_json, read_npz
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import ASSISTED_ARRAY_NAMES, AssistedMeasuredPolicy
@@ -58,7 +58,7 @@ def is_exported(policy: object, report: Mapping[str, object], content: bytes) ->
     return bool(read_json(content, "`policy.json`") == export_policy(policy, report))
 
 
-def read_policy(content: bytes, what: str) -> object:
+def read_policy(content: bytes, what: str) -> AbstractPolicy:
     """The policy whose arrays are in an .npz file, of whatever kind; `what` names the file in a refusal."""
     arrays = read_npz(content, what)
     class_in(arrays)  # a class that is not registered is not damage
