@@ -433,3 +433,32 @@ def test_a_coin_is_the_product_of_smaller_ones_and_of_any_size(monkeypatch: pyte
         monkeypatch.setattr(_discrete, "_MAX_EXPONENT", most)
         heads = sum(draw_bernoulli_exp(words, Fraction(7, 10)) for _ in range(tosses))
         assert stats.binomtest(heads, tosses, math.exp(-0.7)).pvalue > 1e-4
+
+
+def laplace_delta(shift: float, ratio: float) -> float:
+    """The delta at ln(ratio) of Laplace noise on two numbers that are `shift` scales apart."""
+    if ratio >= math.exp(shift):
+        return 0.0
+    return 1 - ratio if ratio <= math.exp(-shift) else 1 - math.sqrt(ratio * math.exp(-shift))
+
+
+@pytest.mark.parametrize("scale", [1, 3, 20])
+@pytest.mark.parametrize("steps", [(1,), (4,), (30,), (1, 1), (2, 3), (1, 1, 1)])
+def test_discrete_laplace_noise_is_almost_as_good_as_laplace_noise(scale: int, steps: tuple[int, ...]) -> None:
+    """At most 1/(4 t^2) scales more per coordinate that differs (docs/proofs/noise.md), and none would be too few."""
+    n = {1: 40, 2: 25, 3: 12}[len(steps)] * (scale if len(steps) < 3 else 1) + max(steps)
+    places, a = np.arange(-n, n + 1), math.exp(-1 / scale)
+    law = (1 - a) / (1 + a) * a ** np.abs(places)
+    zero = one = np.ones(1)
+    for m in steps:
+        moved = (1 - a) / (1 + a) * a ** np.abs(places - m)
+        zero, one = np.outer(zero, law).ravel(), np.outer(one, moved).ravel()
+    short = 0.0
+    for epsilon in np.linspace(-sum(steps) / scale - 0.3, sum(steps) / scale + 0.3, 61):
+        ratio = math.exp(epsilon)
+        found = np.maximum(one - ratio * zero, 0.0).sum()
+        cut_off = (1 + ratio) * (1 - min(zero.sum(), one.sum()))
+        more = len(steps) / (4 * scale**2)
+        assert found <= laplace_delta(sum(steps) / scale + more, ratio) + cut_off + 1e-12
+        short = max(short, found - laplace_delta(sum(steps) / scale, ratio))
+    assert short > 0 or len(steps) > 1

@@ -252,7 +252,8 @@ def choose_lattice(
             norm of the weights of one record, and how often its share is rounded.
 
     **Formal guarantee.** Gaussian noise: s >= sqrt((D/(g mu))^2 + 4) for the sensitivity D with rounding included,
-    which is what the exact guarantee of the discrete Gaussian needs (docs/proofs/noise.md).
+    which is what the exact guarantee of the discrete Gaussian needs (docs/proofs/noise.md). Laplace noise: t >= D/(g
+    epsilon) with delta = 0; the margin covers what discrete noise costs beyond Laplace noise if a delta is above 0.
     """
     exponent = math.floor(math.log2(min(sensitivity, sensitivity / parameter))) - _BITS
     grid = 2.0**exponent
