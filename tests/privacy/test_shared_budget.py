@@ -72,6 +72,13 @@ def test_a_gaussian_pair_dominates_every_pure_release_and_a_smaller_mu_does_not(
     assert (gaussian(0.999 * dominating_mu(epsilon)) > pure + 1e-9).any()
 
 
+def test_the_releases_of_a_stream_cost_no_more_one_by_one() -> None:
+    """Pure releases that are interleaved with other studies: mu^2 grows at least in proportion to epsilon."""
+    epsilons = np.geomspace(1e-9, 300, 4000)
+    rates = np.array([dominating_mu(float(epsilon)) ** 2 / epsilon for epsilon in epsilons])
+    assert (np.diff(rates) > 0).all()
+
+
 def test_costs_add_up_exactly_and_the_worst_group_counts() -> None:
     events = (
         Event("all", "gaussian", 0.1, times=3),
