@@ -156,3 +156,68 @@ def test_groups_are_counted_as_they_were_declared(store, clock):
         pilot.begin_episode("c", group="other")
     clock.time += PATIENCE
     assert pilot.state.assigned["sex"][0].sum(axis=0).tolist() == [7, 3]
+
+
+def recount(protocol, people, closings, number, arm):
+    """The estimate at a look and the number not counted, from the people themselves: (ticket, counts, value)."""
+    outcome, ends = protocol.outcome, protocol.ends
+    strata, missed = {}, 0
+    for place, (ticket, counts, value) in enumerate(people[: ends[number - 1]]):
+        block = int(np.searchsorted(ends, place, side="right"))
+        if not counts:
+            missed += 1
+        elif ticket.arm in (0, arm):
+            stratum = strata.setdefault((int(protocol.phase_of[block]), closings[block]), ([], []))
+            stratum[ticket.arm > 0].append(outcome.missing_value if value is None else value)
+    both = [pair for pair in strata.values() if all(pair)]
+    n = sum(len(values) for pair in both for values in pair)
+    return sum(sum(map(len, pair)) / n * (np.mean(pair[1]) - np.mean(pair[0])) for pair in both), missed
+
+
+def test_looks_are_those_of_a_recount_if_people_overlap_return_and_come_late_and_an_arm_is_closed(store, clock):
+    arms = (privrl.Arm("practice"), privrl.Arm("harmful"), privrl.Arm("equal"))
+    phases = (
+        privrl.learners.trials.protocol.Phase(1, (0.4, 0.3, 0.3)),
+        privrl.learners.trials.protocol.Phase(4, (0.5, 0.3, 0.2)),
+    )
+    protocol = dataclasses.replace(
+        PROTOCOL,
+        people=200,
+        arms=arms,
+        looks=5,
+        phases=phases,
+        epsilon=1e5,
+        patience=15.0,
+        outcome=privrl.Outcome("survival", missing=0.25),
+    )
+    pilot, rng = conduct(store, clock, protocol), np.random.default_rng(1)
+    people, came, due, plans = [], [], [], []
+    for i in range(200):
+        clock.time += 1.0
+        ticket = pilot.begin_episode(str(i))
+        if i % 5 == 4:
+            assert pilot.begin_episode(str(i // 2)).arm == people[i // 2][0].arm  # returns
+        came.append(clock.time)
+        plans.append(ticket.plan)
+        people.append((ticket, pilot._arrivals.counts(ticket), None))
+        due.append((clock.time + rng.exponential(8.0), i, float(rng.random() < (0.1 if ticket.arm == 1 else 0.6))))
+        for one in [one for one in due if one[0] <= clock.time]:
+            due.remove(one)
+            _, number, value = one
+            block = int(np.searchsorted(protocol.ends, number, side="right"))
+            last = protocol.ends[block] - 1
+            in_time = last >= len(came) or clock.time < came[last] + protocol.patience
+            pilot.record(people[number][0], survival=value)
+            people[number] = (*people[number][:2], value if in_time else None)
+    clock.time += protocol.patience
+    looks = looks_of(pilot._learner, pilot.state)
+    closed = [int(look) for look in pilot.state.closed]
+    begun = [plans[begin] for begin in (0, *protocol.ends[:-1])]
+    closings = [sum(0 < look <= plan for look in closed) for plan in begun]
+    missed = 0
+    for look in looks:
+        for one in look.comparisons:
+            arm = [arm.name for arm in arms].index(one.policy)
+            estimate, missed = recount(protocol, people, closings, look.number, arm)
+            assert one.estimate == pytest.approx(estimate, abs=0.003)  # six standard deviations of the noise
+    assert 0 < closed[1] < 5 and closed[2] == 0 and missed > 0 and closings[-1] == 1
