@@ -5,10 +5,13 @@ import re
 
 import pytest
 
+from privrl.envs.base import Env
 from privrl.envs.lq_worlds import LQScalar
 from privrl.envs.patients.anticoagulation import Anticoagulation
 from privrl.envs.tabular.interval_walk import IntervalWalk
 from privrl.envs.tabular.riverswim import RiverSwim
+from privrl.envs.worlds_by_name import make
+from privrl.figures.tabular import _HELD_OUT
 from privrl.recipes.all_recipes import algorithms, recipes
 from privrl.recipes.papers import key_of, papers
 
@@ -47,3 +50,25 @@ def test_papers_are_bibtex_with_a_key_each() -> None:
     assert len(papers) > 20
     for key, entry in papers.items():
         assert re.match(rf"@\w+{{{key},\n(  \w+ += {{.+}},\n)+}}$", entry)
+
+
+@pytest.mark.parametrize(
+    ("env", "learner"),
+    [
+        (make("riverswim"), "OBI"),
+        (make("riverswim-inhomogeneous"), "LSVIUCB"),
+        (make("random-world", kernel="changing", states=30, actions=20), "UCBVI"),  # 600 one-hot features
+        (make("synthetic-linear"), "LSVIUCB"),
+        (make("gym:FrozenLake-v1"), "LSVIUCB"),  # pays on arrival
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_auto_online_chooses_by_public_facts(env: Env, learner: str) -> None:
+    assert type(recipes["auto-online"].build(env)).__name__ == learner
+
+
+def test_the_figure_states_what_auto_online_takes() -> None:
+    for (name, seed, world), taken, other in _HELD_OUT.values():
+        env = make(name, seed=seed, **dict(world))
+        chosen = type(recipes["auto-online"].build(env))
+        assert chosen is recipes[taken].algorithm.learner is not recipes[other].algorithm.learner

@@ -169,3 +169,14 @@ def test_icu_sepsis_numbers_are_the_published_ones() -> None:
         "5dda8806d66475a7dc99e8ce732ac4a849004bfbb38eb8f09608a657bc9a9ff6",
         "39135ca91567cbcd38ade4eda7b0df84a9aba940ede3986a21dc328a24a20278",
     ]
+
+
+@pytest.mark.parametrize("name", ["random-world", "combination-lock"])
+def test_a_kernel_changes_from_step_to_step_if_asked(name: str) -> None:
+    same, changing = envs.make(name, seed=1), envs.make(name, seed=1, kernel="changing")
+    assert same.stationary and not changing.stationary
+    P = np.asarray(changing.mdp.transition)
+    np.testing.assert_allclose(P.sum(axis=-1), 1.0)
+    assert len(P) == changing.horizon and (P[0] != P[1]).any()
+    with pytest.raises(ValueError, match="'same' or 'changing'"):
+        envs.make(name, kernel="other")

@@ -162,3 +162,12 @@ def test_a_difference_from_before_is_weighed_against_chance() -> None:
     far = smaller(A, B)({A: flat([0.6, 0.61]), B: flat([0.3, 0.31])})
     assert "chance may explain" in compare_with_finding(claim, near)
     assert "Chance does not explain this" in compare_with_finding(claim, far)
+
+
+def test_an_explanation_names_what_fails_or_what_is_closest() -> None:
+    one, two, three = ends_below(A, 0.2), ends_below(A, 0.15), ends_below(B, 0.2)
+    found = {A: flat(LOW), B: flat(HIGH)}
+    good, bad = all_of(one, two)(found), all_of(one, two, three)(found)
+    assert good.text.startswith("All 2 parts hold; the closest:") and good.text.count("requires") == 1
+    assert good.margin == two(found).margin < one(found).margin
+    assert bad.text.startswith("2 of 3 parts hold; these do not:") and bad.number == three(found).number

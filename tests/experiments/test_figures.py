@@ -19,7 +19,7 @@ import privrl
 from privrl.envs.worlds_by_name import names
 from privrl.executors.processes import Processes
 from privrl.figures import figure as _figure
-from privrl.figures import finished_cells
+from privrl.figures import finished_cells, verdict
 from privrl.figures.all_figures import figures, get
 from privrl.figures.cell import Cell, Measured, by_recipe
 from privrl.figures.claims import Claim, format_estimate, untestable
@@ -308,6 +308,23 @@ def test_every_figure_judges_and_draws_its_own_cells(name: str) -> None:
     assert {series.name for panel in one.panels for series in panel.series} <= set(shown)
     some = {c: imagined(c) for c in one.smoke}
     assert draw_panels(one.panels, some).axes
+
+
+def test_runs_at_several_epsilons_are_one_table_with_the_smallest_in_bold() -> None:
+    world = {"people": 100, "seeds": 2, "delta": 1e-5}
+    cells = [Cell(r, "riverswim", epsilon=e, **world) for r in ("dp-obi", "dp-ucbvi") for e in (1.0, 10.0)]
+    ends = dict(zip(cells, ((0.1, 0.12), (0.3, 0.31), (0.1, 0.13), (0.01, 0.011)), strict=True))
+
+    def found(cell: Cell) -> Measured:
+        values = np.array(ends[cell])[:, None]
+        return Measured("regret", np.array([100]), values, np.ones(1), {"uniform": 1.0}, cell.epsilon, 0.0)
+
+    results = {cell: found(cell) for cell in cells}
+    alone = Cell("dp-obi", "riverswim", epsilon=3.0, **world | {"people": 50})
+    text = "\n".join(verdict._runs(results | {alone: dataclasses.replace(found(cells[0]), certified=3.0)}))
+    assert "| riverswim | `dp-obi` | **0.110 ± 0.010** | 0.3050 ± 0.0050 |" in text
+    assert "| riverswim | `dp-ucbvi` | **0.115 ± 0.015** | **0.01050 ± 0.00050** |" in text
+    assert text.count("| dp-obi, epsilon 3 | riverswim | 3 |") == 1 and "| dp-obi, epsilon 1 |" not in text
 
 
 @pytest.mark.parametrize("name", figures)

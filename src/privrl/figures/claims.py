@@ -107,10 +107,15 @@ def compare_with_limit(values: Numbers, limit: float) -> Estimate:
 
 @rule
 def all_of(results: Results, *rules: Rule) -> ClaimOutcome:
-    """Every rule must hold. The number is that of the first rule that fails, or of the last rule."""
+    """Every rule must hold. Number and explanation are those of the rules that fail, or of the closest one."""
     outcomes = [one(results) for one in rules]
     failed = [outcome for outcome in outcomes if outcome.status != "reproduced"]
-    return replace((failed or outcomes[-1:])[0], text=" ".join(outcome.text for outcome in outcomes))
+    closest = min(outcomes, key=lambda outcome: math.inf if outcome.margin is None else outcome.margin)
+    told = failed or [closest]
+    hold = len(outcomes) - len(failed)
+    count = f"{hold} of {len(outcomes)} parts hold; these do not:" if failed else f"All {hold} parts hold; the closest:"
+    alone = len(outcomes) == len(told)
+    return replace(told[0], text=" ".join(([] if alone else [count]) + [outcome.text for outcome in told]))
 
 
 @rule

@@ -1,14 +1,15 @@
 """The verdict on a figure as Markdown. Every number in it is computed from the runs."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from privrl.figures.cell import Cell
-from privrl.figures.claims import Claim, ClaimOutcome, Results, Status, format_estimate
+from privrl.figures.cell import Cell, by_recipe
+from privrl.figures.claims import LEVEL, Claim, ClaimOutcome, Results, Status, compare_means, format_estimate
 from privrl.plots.means import mean_and_error
+from privrl.recipes.all_recipes import get
 
 if TYPE_CHECKING:
     from privrl.figures.figure import Figure
@@ -178,26 +179,82 @@ def _earlier(comparisons: Sequence[EarlierComparison]) -> list[str]:
 
 def _runs(results: Results) -> list[str]:
     """List all runs, and the loss per person of policies that never learn, for each world."""
+    grids = _grids(results)
+    in_grids = {cell for grid in grids.values() for cell in grid}
     rows: list[tuple[str, ...]] = []
     worlds: dict[tuple[str, str], str] = {}
     for cell, found in results.items():
-        certified = "" if found.certified is None else f"{found.certified:.3g}"
-        total, share = (format_estimate(*mean_and_error(v)) for v in (found.final, found.final_share))
-        rows.append((cell.label, _where(cell), certified, f"{found.at[-1]:,}", str(len(found.values)), total, share))
         levels = ", ".join(f"{name} {level:.4g}" for name, level in found.levels.items())
         worlds.setdefault((cell.env, levels), _where(cell))
+        if cell not in in_grids:
+            certified = "" if found.certified is None else f"{found.certified:.3g}"
+            total, share = (format_estimate(*mean_and_error(v)) for v in (found.final, found.final_share))
+            repeated = f"{found.at[-1]:,}", str(len(found.values))
+            rows.append((cell.label, _where(cell), certified, *repeated, total, share))
     measures = ", ".join(sorted({found.measure for found in results.values()}))
-    return [
+    text = [
         "## All runs",
         "",
         f"Loss is {measures} at the end, as mean and standard error. `runs.parquet` contains every row and, for runs "
         "of recipes, the command that repeats it.",
         "",
-        *_table("cell | world | exact epsilon | people | repetitions | loss | share of uninformed loss", rows),
+    ]
+    for (notion, delta, people, seeds), grid in grids.items():
+        text += [
+            f"Share of the uninformed policy's loss at several epsilons: {notion} privacy, delta {delta:g}, {people:,} "
+            f"people, {seeds} repetitions. The smallest number of a world is bold, with those that do not differ from "
+            "it significantly.",
+            "",
+            *_grid(grid, results),
+        ]
+    if rows:
+        text += _table("cell | world | exact epsilon | people | repetitions | loss | share of uninformed loss", rows)
+    return [
+        *text,
         "Loss per person of policies that never learn, and the value of the optimal policy:",
         "",
         *_table("world | levels", [(world, levels) for (_, levels), world in worlds.items()]),
     ]
+
+
+_Grid = tuple[str, float, int, int]
+"""Trust, delta, people and repetitions."""
+
+
+def _grids(results: Results) -> dict[_Grid, list[Cell]]:
+    """The cells that fill tables of a recipe and an epsilon: private recipes as exact as requested, at several
+    epsilons.
+    """
+    grids: dict[_Grid, list[Cell]] = defaultdict(list)
+    for cell, found in results.items():
+        exact = found.certified is not None and cell.epsilon is not None
+        if exact and cell.how is by_recipe and math.isclose(found.certified or 0.0, cell.epsilon or 0.0, rel_tol=1e-3):
+            grids[get(cell.recipe).trust, cell.delta or 0.0, cell.people, len(found.values)].append(cell)
+    return {
+        kind: cells
+        for kind, cells in grids.items()
+        if len({cell.epsilon for cell in cells}) > 1
+        and len({(_where(cell), cell.recipe, cell.epsilon) for cell in cells}) == len(cells)
+    }
+
+
+def _grid(cells: Sequence[Cell], results: Results) -> list[str]:
+    """A row for each world and recipe, and a column for each epsilon."""
+    epsilons = sorted({cell.epsilon or 0.0 for cell in cells})
+    found = {(_where(cell), cell.recipe, cell.epsilon): results[cell].final_share for cell in cells}
+    rows = []
+    for world, recipe in dict.fromkeys((_where(cell), cell.recipe) for cell in cells):
+        row = [world, f"`{recipe}`"]
+        for epsilon in epsilons:
+            share = found.get((world, recipe, epsilon))
+            row.append("" if share is None else format_estimate(*mean_and_error(share)))
+            rivals = [other for (where, _, at), other in found.items() if (where, at) == (world, epsilon)]
+            if share is not None and len(rivals) > 1:
+                best = min(rivals, key=lambda other: float(other.mean()))
+                if best is share or compare_means(best, share).p >= LEVEL:
+                    row[-1] = f"**{row[-1]}**"
+        rows.append(row)
+    return _table(" | ".join(["world", "recipe", *(f"epsilon {epsilon:g}" for epsilon in epsilons)]), rows)
 
 
 def _where(cell: Cell) -> str:

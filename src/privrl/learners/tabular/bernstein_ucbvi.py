@@ -6,7 +6,10 @@ lower order:
 
     width = sqrt(Var_P(V) / N) + R / N + R S c / (2 N)
 
-where R is the range of V and c the noise of a transition count.
+The first term is a standard deviation of sampling, the second what a handful of samples has not shown yet, and the
+third noise with the worst signs (`optimistic_counts.py`). Consistency adds at most as much noise again: if |n* - n|
+is at most t in every entry and the sum of n* is within e of N, then n* is feasible, so the nearest feasible counts are
+within t of n and within 2t of n*.
 """
 
 from typing import ClassVar

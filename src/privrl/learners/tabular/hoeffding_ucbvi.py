@@ -5,7 +5,9 @@ only needs a bound on their noise. The visits are raised by their noise, so that
 
     width = R (sqrt(1 / (2 N)) + S c / (2 N)),   N + e in place of N
 
-where R is the range of V, c the noise of a transition count and e that of a visit count.
+`optimistic_counts.py` derives the terms. With N + e they are valid for counts that are divided by N + e, too. P is
+divided by N, so its sampling error can be larger than the first term, by a factor of at most (N + e) / N < 1.5, because
+counts with N <= 2 e are not used.
 """
 
 import jax.numpy as jnp

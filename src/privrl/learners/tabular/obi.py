@@ -1,12 +1,13 @@
-"""OBI: optimistic backward induction on counts that people have perturbed themselves.
+"""OBI: optimistic backward induction on one vector of counts for each person.
 
-After LDP-OBI of Garcelon, Perchet, Pike-Burke and Pirotta (2021). Each person sends their transition counts as one
-noisy vector, and the server plans by backward induction with widths for sampling and for the noise of all reports:
+After LDP-OBI of Garcelon, Perchet, Pike-Burke and Pirotta (2021). Each person gives their transition counts as one
+vector, to which they add noise themselves under local privacy. Plans are made by backward induction with widths for
+sampling and for one standard deviation of the noise (`optimistic_counts.py` derives both):
 
     width = R (sqrt(1 / (2 N)) + sqrt(S) c / N)
 
-where R is the range of V and c the noise of a sum of reports. If the world is stationary, a person counts the first
-visit of each (s, a), which keeps the norm of a report small.
+with N the sum of the transition counts. If the world is stationary, a person counts the first visit of each (s, a): a
+vector of at most min(H, SA) ones has norm sqrt(min(H, SA)), where counts of all visits have up to H.
 """
 
 from typing import ClassVar

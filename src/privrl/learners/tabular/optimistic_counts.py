@@ -5,10 +5,22 @@ With n the released transition counts, N(s,a) their sums and P = n/N projected o
     Q_h = r_h + min(P V_{h+1} + width, max V_{h+1})
     Q_h = r_h + max V_{h+1}            where N is within 2 standard deviations of its noise (or below 1)
 
-The learners differ in `width`, which covers sampling and noise, in how they count, and in how they use Q. The papers
-have logarithms of the number of episodes in their widths, and bounds on the noise that hold for all episodes together.
-With some ten thousand people these widths exceed the values, so the learners here use one standard deviation of the
-noise, constants near 1, and `bonus` to scale them.
+The learners differ in `width`, which covers sampling and noise, in how they count, and in how they use Q.
+
+**Widths.** Let n* and N* be the exact counts, z = n - n* and y = N - N* the noise, P* the kernel, and V a function with
+range R and middle m. Rows of P add up to 1, so constants cancel, and, before the projection,
+
+    P V - P* V = (n* - N* P*) V / N  +  (z (V - m) - y (P* V - m)) / N
+
+The first term is sampling: a sum of N* differences, each with mean 0 given the past and within a range of R. It exceeds
+R sqrt(N* L / 2) / N with probability at most exp(-L) (Hoeffding), and has variance N* Var / N^2. The second term is
+noise. With standard deviations c of an entry of z and e of y it is about R (S c + e) / (2 N) if all errors have the
+worst signs. If N is the sum of n, then y is the sum of z, the term is z (V - P* V) / N, and its standard deviation is
+at most R sqrt(S) c / N.
+
+The papers have logarithms of the number of episodes in place of L, and bounds on the noise that hold for all episodes
+together. With some ten thousand people such widths exceed the values, so the learners here take L = 1, one standard
+deviation of the noise, and `bonus` to scale the sum. No certificate depends on them.
 """
 
 from collections.abc import Callable

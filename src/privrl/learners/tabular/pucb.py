@@ -1,11 +1,12 @@
 """PUCB: optimistic planning on visit and transition counts, with a width for the noise of both.
 
 After Vietri, Balle, Krishnamurthy and Wu (2020), who release the counts with binary trees of Laplace noise under joint
-privacy. A width has a term for sampling, with the visits lowered by their noise, and a term for noise:
+privacy. A width has a term for sampling, with the visits lowered by their noise, and a term for noise with the worst
+signs (`optimistic_counts.py` derives both):
 
     width = R (sqrt(1 / (2 max(N - e, 1))) + (e + S c) / (2 N))
 
-where R is the range of V, e the noise of a visit count and c that of a transition count.
+If N* <= N + e, then sqrt(N*) / N <= 1 / sqrt(N - e), because (N + e)(N - e) <= N^2.
 """
 
 from typing import ClassVar
