@@ -89,6 +89,8 @@ def test_costs_add_up_exactly_and_the_worst_group_counts() -> None:
     assert gdp_cost(events) == all_people + Fraction(dominating_mu(0.2)) ** 2
     with pytest.raises(BudgetError, match="no noise"):
         gdp_cost((Event("raw", "none", math.inf),))
+    with pytest.raises(BudgetError, match="no budget pays for it"):
+        gdp_cost((Event("almost raw", "laplace", 800.0),))
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])

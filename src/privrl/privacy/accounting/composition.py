@@ -60,7 +60,7 @@ def gdp_cost(events: Sequence[Event]) -> Fraction:
     dominates its epsilon. The sum is exact.
 
     Raises:
-        BudgetError: something is released without noise.
+        BudgetError: something is released without noise, or almost.
     """
     for event in events:
         if math.isinf(event.parameter):
@@ -70,6 +70,8 @@ def gdp_cost(events: Sequence[Event]) -> Fraction:
 
 def _gdp_square(event: Event) -> Fraction:
     mu = event.parameter if event.mechanism == "gaussian" else dominating_mu(event.parameter)
+    if math.isinf(mu):
+        raise BudgetError(f"The release `{event.name}` has epsilon {event.parameter:g}, and no budget pays for it.")
     return event.times * Fraction(mu) ** 2
 
 
