@@ -8,10 +8,10 @@ import numpy as np
 from privrl.envs.base import Env, check_at_least, make_finite_env
 from privrl.mdp.types import TabularMDP
 
-Kernel = Literal["same", "changing"]
+KernelKind = Literal["same", "changing"]
 
 
-def RandomWorld(states: int = 5, actions: int = 3, horizon: int = 10, kernel: Kernel = "same", seed: int = 0) -> Env:
+def RandomWorld(states: int = 5, actions: int = 3, horizon: int = 10, kernel: KernelKind = "same", seed: int = 0) -> Env:
     """A world whose kernel and rewards are drawn at random.
 
     Each row of the kernel has a Dirichlet distribution with parameters .3, so a few next states are likely. A state
@@ -31,7 +31,7 @@ def RandomWorld(states: int = 5, actions: int = 3, horizon: int = 10, kernel: Ke
     return _world("random-world", P, r, H, kernel, seed)
 
 
-def CombinationLock(states: int = 4, actions: int = 2, horizon: int = 8, kernel: Kernel = "same", seed: int = 0) -> Env:
+def CombinationLock(states: int = 4, actions: int = 2, horizon: int = 8, kernel: KernelKind = "same", seed: int = 0) -> Env:
     """A chain in which one action of each state leads on, and the others back to the start; only the last state pays.
 
     The right action succeeds with probability .9. Which one it is, is drawn for the instance. Random actions rarely
@@ -57,14 +57,14 @@ def CombinationLock(states: int = 4, actions: int = 2, horizon: int = 8, kernel:
     return _world("combination-lock", P, r, H, kernel, seed)
 
 
-def _stages(kernel: Kernel, horizon: int) -> int:
+def _stages(kernel: KernelKind, horizon: int) -> int:
     """How many kernels there are."""
     if kernel not in ("same", "changing"):
         raise ValueError(f"`kernel` is {kernel!r}; it must be 'same' or 'changing'.")
     return 1 if kernel == "same" else horizon
 
 
-def _world(name: str, P: np.ndarray, r: np.ndarray, H: int, kernel: Kernel, seed: int) -> Env:
+def _world(name: str, P: np.ndarray, r: np.ndarray, H: int, kernel: KernelKind, seed: int) -> Env:
     _, S, A = r.shape
     mdp = TabularMDP(jnp.asarray(P), jnp.asarray(r), jnp.zeros(S).at[0].set(1.0), H)
     arguments: tuple[tuple[str, int | str], ...] = (("states", S), ("actions", A), ("horizon", H))

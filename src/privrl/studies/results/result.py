@@ -104,9 +104,9 @@ class Result:
         return html_table(f"Result ({self.certificate.learner})", rows | self.certificate.summary())
 
     @property
-    def facts(self) -> "Facts":
+    def facts(self) -> "ReportFacts":
         """The report, with the types of those facts that privrl reads again."""
-        return cast(Facts, self.report)
+        return cast(ReportFacts, self.report)
 
     @property
     def decision(self) -> Decision | None:
@@ -258,7 +258,7 @@ class Result:
         if own.result_sha256 != certificate.result_sha256:
             raise ValueError(f"`{EVALUATION}` in `{saved.folder}` is about another policy. Do not use it.")
         report: dict[str, Any] = convert(read_json(contents[REPORT], f"`{REPORT}`"), dict, f"`{REPORT}`")
-        convert(report, Facts, f"`{REPORT}`")
+        convert(report, ReportFacts, f"`{REPORT}`")
         if EXPORTED in contents and not is_exported(policy, report, contents[EXPORTED]):
             raise ValueError(f"`{EXPORTED}` in `{saved.folder}` is not the policy in `{POLICY}`. Do not use it.")
         result = cls(policy, certificate, report, advice, evaluation)
@@ -275,7 +275,7 @@ def _finite(content: object) -> object:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-class Facts(TypedDict, total=False):
+class ReportFacts(TypedDict, total=False):
     """The types of those facts in a report that privrl reads again; others are allowed."""
 
     users: int
