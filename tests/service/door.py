@@ -12,6 +12,7 @@ BUSY = Reply(
     {"retry-after": "7", "content-type": "application/problem+json"},
     b'{"type": "urn:privrl:problem:busy", "detail": "Too many."}',
 )
+FULL = Reply(410, {"content-type": "application/problem+json"}, b'{"type": "urn:privrl:problem:full", "detail": "."}')
 
 
 class Door:

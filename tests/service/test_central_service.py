@@ -13,8 +13,10 @@ import pytest
 from clocks import Clock
 from service.serving import CENTRAL, Reply, Service, serving, study_file
 
+from privrl.privacy.store.errors import StoreError
 from privrl.service import access
 from privrl.service.central import CentralStudy
+from privrl.service.served_studies import ServedStudies
 
 STEP = {"state": 0, "action": 1, "reward": 0.5}
 
@@ -371,7 +373,10 @@ def test_keys_that_cannot_be_read_are_refused_after_a_minute(
         monkeypatch.setattr(access, "read_keys", lambda store: 1 / 0)
         until(lambda: any(one.levelno == logging.WARNING for one in caplog.records))
         (record,) = [one for one in caplog.records if one.levelno == logging.WARNING]
-        assert record.getMessage() == "The keys cannot be read (ZeroDivisionError). They are used for a minute."
+        assert (
+            record.getMessage()
+            == "The keys cannot be read (ZeroDivisionError). Those read before are used for a minute."
+        )
         assert river.ask("POST", "actions", query).status == 200
         keys._read_at -= access.MAX_AGE_SECONDS
         found = river.ask("POST", "actions", query)
@@ -442,6 +447,36 @@ def test_a_failed_study_does_not_take_a_healthy_one_out(tmp_path: Path) -> None:
         assert found.json["studies"] == {"river": "ready", "lake": "failed"}
         assert river.ask("GET", "/readyz/lake").status == 503 and river.ask("GET", "/readyz/river").status == 200
         assert river.ask("GET", "/readyz/sea").reason == "unknown-study"
+
+
+def test_a_database_that_is_away_at_the_start_takes_no_other_study_out(tmp_path: Path) -> None:
+    """A process ends only if a store is refused, or if none can be reached."""
+    river, lake = (
+        CentralStudy(study_file(tmp_path / name, CENTRAL.replace("river", name, 1)), Clock())
+        for name in ("river", "lake")
+    )
+    inner, away = lake.writer._backend.open, threading.Event()
+    away.set()
+
+    def opening() -> None:
+        if away.is_set():
+            raise ConnectionError("the database is away")
+        inner()
+
+    lake.writer._backend.open = opening  # type: ignore[method-assign]
+    studies = ServedStudies([river, lake])
+    studies.start()
+    try:
+        until(lambda: not studies.starting)
+        assert studies.failure is None and (river.state, lake.state) == ("ready", "failed")
+        assert isinstance(ServedStudies([lake]).failure, ConnectionError)
+        away.clear()
+        until(lambda: studies.ready)
+        assert lake.writer.failure is None
+    finally:
+        studies.stop()
+    lake.writer.failure = StoreError("an older copy")
+    assert studies.failure is lake.writer.failure
 
 
 def test_a_record_that_cannot_be_read_after_all_fails_nobody_else(tmp_path: Path) -> None:

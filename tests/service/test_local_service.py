@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from clocks import Clock
 from service.serving import LOCAL, Reply, Service, serving, study_file
+from test_cli import call
 
 import privrl
 from privrl.mdp.types import Trajectory
@@ -216,8 +217,17 @@ def test_a_new_plan_follows_a_full_block_and_a_full_study_ends(tmp_path: Path) -
         assert phone.ask("POST", "reports", report(phone, spare)).reason == "full"
         assert phone.ask("GET", "certificate").json["certificate"]["epsilon"] <= 1.0
         file = phone.served.file
+    found = call("serve", "check", str(file.path))
+    assert found.code == 0 and "(full: 6 of 6)" in found.out and "without a ticket" in found.out
     with serving(file) as again:
         assert again.ask("GET", "plans/0").body == first.body
+
+
+def test_a_ticket_is_refused_to_who_sends_an_id(phone: Service) -> None:
+    """An app that takes the study for a central one hears of it before it has sent more ids, or an episode."""
+    found = phone.ask("POST", "tickets", {"user": "anna"})
+    assert (found.status, found.reason) == (400, "malformed") and "local study" in found.json["detail"]
+    assert phone.ask("POST", "tickets", {}).status == 200
 
 
 def test_tickets_have_a_public_rate(tmp_path: Path) -> None:

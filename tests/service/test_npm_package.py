@@ -16,7 +16,7 @@ from test_cli import call
 from privrl.service.client_package import CLIENT_FOLDER, PACKAGE_FILES
 from privrl.studies.local.document import identity_of
 
-from .door import BUSY, Door
+from .door import BUSY, FULL, Door
 from .serving import CENTRAL, LOCAL, Reply, Service, serving, study_file
 
 MODULES = {"index": "privrl-client", "node": "privrl-client/node", "privrl-policy": "privrl-client/policy"}
@@ -148,6 +148,14 @@ def test_a_device_with_a_ticket_works_offline(device: dict[str, Any], door: Door
     door.fault = lambda number, reply: reply
     assert node(VISIT + "return study.send();", **device) is True
     assert len({body for what, body in door.seen if what == "reports"}) == 1
+
+
+def test_a_report_that_comes_too_late_does_not_throw(device: dict[str, Any], door: Door, node: Any) -> None:
+    """The study became full, or the ticket expired, while the visit went on."""
+    door.fault = lambda number, reply: FULL if door.seen[-1][0] == "reports" else reply
+    late = VISIT + "return [await study.report(steps), await study.send(), study.act(0, 0)];"
+    reported, sent, action = node(late, **device)
+    assert reported is sent is False and action in (0, 1)
 
 
 def replaced(door: Door, address: str, number: int, reply: Reply) -> Reply:

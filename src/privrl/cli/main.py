@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from privrl.cli.commands import Deferred
 from privrl.cli.output import complain
 from privrl.executors.failures import ShardError
+from privrl.privacy.store.errors import may_pass
 
 _EXAMPLES = """
 [bold]Examples[/bold]
@@ -106,11 +107,6 @@ def root(*, loaded: bool = False) -> TyperGroup:
     return group
 
 
-# Refused, and refused again until something is changed: 2. Other faults of the system (a full disk, a port in use, a
-# database that cannot be reached) may pass, so a supervisor should start the service again: 1.
-_WRONG_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; `arguments` are those of the process unless given."""
     try:
@@ -120,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (OSError, ValueError, ImportError, ShardError) as error:
         _trace()
         complain(f"Error: {error}")
-        return 1 if isinstance(error, OSError) and not isinstance(error, _WRONG_FILE) else 2
+        return 1 if may_pass(error) else 2  # after 1 a supervisor should start the service again
     except Exception as error:
         _trace()
         complain(

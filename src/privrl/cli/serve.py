@@ -113,22 +113,27 @@ def check(file: StudyFileArgument) -> None:
         _say_size(study)
         say(f"`{file}` is valid. The study was not begun yet: `privrl serve init {file}`.")
         return
+    ends = study.ends()
     with open_store(study) as store:
         shown, keys = store.describe(), read_keys(store)
+        full_blocks = sum(store.has_fact(f"sums of block {block}") for block in range(len(ends)))  # of a local study
     check_same_study(study, shown)
     if study.protocol is not None:
         read_arm_policies(study.protocol, file.parent)
     if study.kind == "local":
         say(f"The SHA-256 of its document, for its apps: {read_identity(study)}")
     tickets = sum(shown["queues"].values()) + sum(shown["ranges"].values())
-    released = sum(row["status"] in ("released", "redrawn") for row in shown["releases"])
     people = "any number of people" if study.users is None else f"{study.users:,} {study.counting}"
     what = f"pilot of {people}" if study.kind == "pilot" else f"{study.kind} study of {people} with `{study.recipe}`"
     say(f"`{study.name}` is a {what}; the store is intact.")
-    ends = study.ends()
-    places = int(ends[-1])
-    full = released >= len(ends) if study.kind == "local" else tickets >= places
-    say(f"Tickets issued: {tickets:,}{f' (full: {places:,} of {places:,})' if full else ''}. Releases: {released:,}.")
+    places, local = int(ends[-1]), study.kind == "local"
+    full = full_blocks == len(ends) if local else tickets >= places
+    said = f" (full: {places:,} of {places:,})" if full else ""
+    if local:
+        say(f"Tickets reserved: {tickets:,}. Blocks of reports: {full_blocks:,} of {len(ends):,}{said}.")
+    else:
+        released = sum(row["status"] in ("released", "redrawn") for row in shown["releases"])
+        say(f"Tickets issued: {tickets:,}{said}. Releases: {released:,}.")
     _warn_about_keys(study, keys.values())
     say(
         "It was purged: `run` would serve its certificate only."

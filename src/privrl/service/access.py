@@ -256,7 +256,8 @@ class WatchedKeys:
                     store.close()
                     store = None
                 if not self._failed and not self._ended.is_set():
-                    message = f"The keys cannot be read ({type(error).__name__}). They are used for a minute."
+                    remedy = "Those read before are used for a minute." if self.known else "No key is accepted yet."
+                    message = f"The keys cannot be read ({type(error).__name__}). {remedy}"
                     log_event("failure", message, study=self._study, level=logging.WARNING)
                 self._failed = True
             self._ended.wait(_POLL_SECONDS)

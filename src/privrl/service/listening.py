@@ -261,12 +261,12 @@ def _reload(studies: ServedStudies) -> None:
 async def _announce(
     studies: ServedStudies, server: uvicorn.Server, lines: Sequence[str], say: Callable[[str], None]
 ) -> None:
-    """Report where the process listens, and when every study is ready; end it if a store cannot be opened."""
+    """Report where the process listens, and when studies are ready; end it if a store is refused or none is open."""
     while not server.started:
         await asyncio.sleep(_POLL_SECONDS)
     for line in lines:
         say(line)
-    while not studies.ready and studies.failure is None:
+    while studies.starting and studies.failure is None:
         await asyncio.sleep(_POLL_SECONDS)
     if studies.failure is not None:
         server.should_exit = True

@@ -100,6 +100,10 @@ async def issue_ticket(call: Call) -> msgspec.Struct:
     """Issue a ticket. It takes an app key and a person's id; in a local study at most a device key."""
     if isinstance(call.study, LocalStudy):
         _check_device(call)
+        if await call.read_bytes() not in (b"", b"{}"):
+            raise RefusedError(
+                "malformed", "This is a local study. Its devices request tickets without an id: send an empty body."
+            )
         return await call.study.issue_ticket()
     key = call.study.keys.find(call.header("authorization"), ("app",))
     body = await call.read(_ARRIVAL)
@@ -388,8 +392,8 @@ async def show_health(call: Call) -> HealthAnswer:
 async def show_readiness(call: Call) -> Response:
     """Return 200 once all studies were opened, unless none of them can be served. `missing` says what is wrong."""
     health = _health(call.studies)
-    starting = not all(one.keys.known and one.state != "starting" for one in call.studies)
-    return _readiness(health, not starting and (len(health.missing) < len(health.studies) or not health.studies))
+    served = len(health.missing) < len(health.studies) or not health.studies
+    return _readiness(health, served and not call.studies.starting)
 
 
 @endpoint("readyz-study", "GET", "/readyz/{study}", gives=(HealthAnswer,), tag="service", unready=True)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar, cast
 
+from privrl.privacy.store.errors import may_pass
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.service.access import Role, WatchedKeys, hash_header
 from privrl.service.clock_watch import ClockWatch
@@ -96,12 +97,17 @@ class AbstractServedStudy(abc.ABC):
         return "paused" if self.paused else "ready"
 
     @property
+    def starting(self) -> bool:
+        """Whether it is not known yet if the study can be served."""
+        return self.state == "starting" or (self.state != "failed" and not self.keys.known)
+
+    @property
     def missing(self) -> str:
         """What the study is missing to be served; empty if it can be served."""
-        if self.state == "starting" or not self.keys.known:
-            return "The study is being opened."
         if self.state == "failed":
             return "The store cannot be used; the service keeps trying, and its log has the reason."
+        if self.starting:
+            return "The study is being opened."
         return "" if self.keys.current else "The keys cannot be read from the store; the service keeps trying."
 
     @property
@@ -245,13 +251,20 @@ class ServedStudies:
 
     @property
     def failure(self) -> Exception | None:
-        """Why a store could not be opened for the first time."""
-        return next((one.writer.failure for one in self if one.writer.failure is not None), None)
+        """Why the process must end: a store was refused, or none can be reached. One that is away may come back."""
+        failures = [one.writer.failure for one in self]
+        refused = next((error for error in failures if error is not None and not may_pass(error)), None)
+        return failures[0] if refused is None and failures and all(failures) else refused
 
     @property
     def ready(self) -> bool:
         """Whether every store is open, every program compiled and all keys known."""
         return all(one.writer.state == "ready" and one.keys.known for one in self)
+
+    @property
+    def starting(self) -> bool:
+        """Whether a store is being opened for the first time."""
+        return any(one.starting for one in self)
 
     def find(self, name: str) -> AbstractServedStudy:
         """Find a study by its name."""

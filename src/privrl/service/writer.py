@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from privrl.privacy.store.errors import StoreError
+from privrl.privacy.store.errors import StoreError, may_pass
 from privrl.service.event_log import log_event
 from privrl.service.refusals import RefusedError, refuse_not_open
 
@@ -28,7 +28,7 @@ _BATCH_WINDOW = 0.010  # seconds that a batch stays open, so that requests of th
 _IDLE_POLL = 1.0  # seconds between two looks at the clock while no request comes
 _BUSY_POLL = 0.1  # the same while batches follow each other, if the backend has nothing due earlier
 _QUIET_POLL = 0.03  # seconds after the last batch, to plan while the event loop is idle
-_FIRST_RETRY, _LAST_RETRY = 0.5, 30.0  # seconds before a failed store is opened again; they double in between
+_FIRST_RETRY, _LAST_RETRY = 0.5, 5.0  # seconds before a failed store is opened again; they double in between
 
 
 class Job(NamedTuple):
@@ -81,7 +81,7 @@ class Writer:
         clock: the public time. It is read under the queue's lock, so jobs are queued in the order of their times.
 
     Attributes:
-        failure: why the store could not be opened for the first time.
+        failure: why the first attempt to open the store failed; `None` once it is open.
         failures: how often the store was closed and opened again since.
     """
 
@@ -155,12 +155,14 @@ class Writer:
                         log_event("reconnect", "The store was opened again.", study=self._name)
                     else:
                         log_event("start", "The study is open.", study=self._name)
-                    self.state, pause = "ready", 0.0
+                    self.state, self.failure, pause = "ready", None, 0.0
                     self._serve(taken)
             except Exception as error:
                 if self.state == "starting":
-                    self.failure, self.state = error, "failed"
-                    return
+                    self.failure = error
+                    if not may_pass(error):
+                        self.state = "failed"
+                        return
                 if self.state != "failed":  # not for every attempt to open it again
                     message = f"The writer failed ({_describe(error)}) and will open its store again."
                     log_event("failure", message, study=self._name, level=logging.ERROR)

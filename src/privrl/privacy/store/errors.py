@@ -51,3 +51,11 @@ class BehindLogError(StoreError):
 
 class AuditLogError(StoreError):
     """The audit log of the store was changed or cut. What the store has spent is uncertain."""
+
+
+_WRONG_FILE = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether an error may pass without any change: a database is away, a disk is full, a clock is wrong."""
+    return isinstance(error, OSError) and not isinstance(error, _WRONG_FILE)

@@ -71,8 +71,11 @@ export class Study {
   begin(): Promise<this>;
   /** The action of the plan; both numbers count from 0. */
   act(state: number, step: number): number;
-  /** Draws the report once, stores it, and sends it; later calls send the stored bytes. False if the study is full. */
+  /**
+   * Draws the report once, stores it, and sends it; later calls send the stored bytes. False if it cannot count: the
+   * study is full or has ended, or the ticket has expired.
+   */
   report(steps: readonly Step[]): Promise<boolean>;
-  /** Sends the stored report again; false if there is none. */
+  /** Sends the stored report again; false if there is none, or if it cannot count any more. */
   send(): Promise<boolean>;
 }

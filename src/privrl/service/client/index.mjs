@@ -56,4 +56,13 @@ export class Study extends Device {
     await this.#keep();
     return this;
   }
+
+  async send() {
+    try {
+      return await super.send();
+    } catch (error) {
+      if (error.status !== 410) throw error; // otherwise it can no longer count, and the visit goes on
+      return false;
+    }
+  }
 }
