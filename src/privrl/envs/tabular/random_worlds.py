@@ -11,7 +11,9 @@ from privrl.mdp.types import TabularMDP
 KernelKind = Literal["same", "changing"]
 
 
-def RandomWorld(states: int = 5, actions: int = 3, horizon: int = 10, kernel: KernelKind = "same", seed: int = 0) -> Env:
+def RandomWorld(
+    states: int = 5, actions: int = 3, horizon: int = 10, kernel: KernelKind = "same", seed: int = 0
+) -> Env:
     """A world whose kernel and rewards are drawn at random.
 
     Each row of the kernel has a Dirichlet distribution with parameters .3, so a few next states are likely. A state
@@ -31,7 +33,9 @@ def RandomWorld(states: int = 5, actions: int = 3, horizon: int = 10, kernel: Ke
     return _world("random-world", P, r, H, kernel, seed)
 
 
-def CombinationLock(states: int = 4, actions: int = 2, horizon: int = 8, kernel: KernelKind = "same", seed: int = 0) -> Env:
+def CombinationLock(
+    states: int = 4, actions: int = 2, horizon: int = 8, kernel: KernelKind = "same", seed: int = 0
+) -> Env:
     """A chain in which one action of each state leads on, and the others back to the start; only the last state pays.
 
     The right action succeeds with probability .9. Which one it is, is drawn for the instance. Random actions rarely
