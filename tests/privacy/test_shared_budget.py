@@ -28,7 +28,7 @@ from privrl.privacy.accounting.composition import gdp_cost
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import dominating_mu, gdp_epsilon, gdp_mu, log_gdp_delta
 from privrl.privacy.accounting.privacy_budget import BudgetError
-from privrl.privacy.shared_budget import DELTA, EPSILON, MU, BudgetTerms, SharedBudget, earlier_studies, reserve
+from privrl.privacy.shared_budget import DELTA, EPSILON, MU, BudgetTerms, SharedBudget, reserve
 from privrl.privacy.store.errors import BehindLogError, StoreError, StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.studies.offline.curated_records import Records
@@ -234,7 +234,7 @@ def test_a_resumed_study_reserves_once_and_another_of_the_same_name_again(budget
     assert len(budget.studies()) == 1
     budget.reserve(ONE, "patient_id", "fit")
     budget.reserve(ONE, "patient_id", "fit", study="b")
-    assert len(earlier_studies(budget.path)) == 3
+    assert len(SharedBudget(budget.path).studies()) == 3
     with pytest.raises(ValueError, match="cost of other releases"):
         budget.reserve((Event("more", "gaussian", 0.1),), "patient_id", "fit", study="a")
 

@@ -340,11 +340,6 @@ def reserve(
     return shared(budget).reserve(planned, unit, name, adjacency=adjacency, study=study)
 
 
-def earlier_studies(path: str | os.PathLike[str], log: str | os.PathLike[str] | None = None) -> list[EarlierStudy]:
-    """All studies that have reserved in the budget at `path`."""
-    return SharedBudget(path, log).studies()
-
-
 def shared(budget: AnySharedBudget) -> SharedBudget:
     """The budget; one that is given as a path has no log."""
     return budget if isinstance(budget, SharedBudget) else SharedBudget(budget)
