@@ -52,6 +52,7 @@ def test_after_the_end_no_arm_is_open(record):
     *before, last = record.looks
     assert all(arm.is_open for one in before for arm in one.arms) and not any(arm.is_open for arm in last.arms)
     page = str(render_pilot_result(record.protocol, record.looks))
+    assert all("% ± " in line for line in page.splitlines() if 'data-label="missing"' in line)
     assert ">served<" in page and ">closed<" in page and ">open<" not in page
 
 

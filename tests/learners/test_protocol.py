@@ -22,6 +22,14 @@ PILOT = Protocol(
 )
 
 
+def test_a_refusal_is_stated_once():
+    for content in ({"groups": ["a"]}, {"share": "a"}, {"names": []}):
+        part = {"name": "sex", "groups": ["f", "m"], "share": 0.1} | content
+        with pytest.raises(ValueError) as error:
+            Protocol.from_json(PILOT.to_json() | {"subgroups": [part]})
+        assert str(error.value).count("refused") == 1
+
+
 def test_files_keep_every_value_and_the_hash():
     again = Protocol.from_toml(PILOT.to_toml() + "\n[serve]\nstore = 'x.db'\n")
     assert again == PILOT and again.sha256 == PILOT.sha256 and Protocol.from_json(PILOT.to_json()) == PILOT

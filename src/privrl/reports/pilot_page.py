@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from markupsafe import Markup
 
 from privrl.contracts.printing import describe_seconds
-from privrl.learners.trials.looks import Comparison, Look
+from privrl.learners.trials.looks import ArmLook, Comparison, Look
 from privrl.learners.trials.protocol import Protocol
 from privrl.plots.trial_plots import LookPoint, draw_boundaries, draw_gains
 from privrl.reports.certificate_section import CertificateParts
@@ -134,7 +134,7 @@ def _table_of_arms(last: Look) -> HtmlTable:
             one.name,
             f"{one.assigned:,}",
             f"{one.received:,.0f} ± {2 * one.received_se:,.0f}",
-            f"{_missing(one.assigned, one.received):.0%}",
+            _missing(one),
             f"{one.mean:.3g} ± {2 * one.mean_se:.2g}",
             "open" if one.is_open else "served" if one.name == last.serving else "closed",
         )
@@ -145,8 +145,12 @@ def _table_of_arms(last: Look) -> HtmlTable:
     return HtmlTable(columns, rows, caption, numbers=(1, 2, 3, 4), stacked=True)
 
 
-def _missing(assigned: int, received: float) -> float:
-    return min(max(1.0 - received / assigned, 0.0), 1.0) if assigned else 0.0
+def _missing(arm: ArmLook) -> str:
+    """The share of records that are missing, as far as the noise shows it."""
+    if not arm.assigned:
+        return "none assigned"
+    share = min(max(1.0 - arm.received / arm.assigned, 0.0), 1.0)
+    return f"{share:.0%} ± {2 * arm.received_se / arm.assigned:.0%}"
 
 
 def _describe_missing(looks: Sequence[Look]) -> str:

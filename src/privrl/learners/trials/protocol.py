@@ -67,6 +67,7 @@ from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, NonPri
 
 Spending = Literal["obrien-fleming", "pocock"]
 SERVE = "serve"
+_REFUSED = "The protocol is refused: "
 _MOST_PEOPLE, _MOST_LOOKS, _MOST_ARMS = 2**31, 50, 8
 
 
@@ -196,7 +197,7 @@ class Protocol:
 
     def __post_init__(self) -> None:
         for problem in self._problems():
-            raise ValueError(f"The protocol is refused: {problem}")
+            raise ValueError(f"{_REFUSED}{problem}")
 
     def _problems(self) -> Sequence[str]:
         """What is wrong with the protocol, the first thing first."""
@@ -359,7 +360,8 @@ class Protocol:
         try:
             return msgspec.convert(content, cls)
         except msgspec.ValidationError as error:
-            raise ValueError(f"The protocol is refused: {error}") from error
+            message = str(error).removeprefix(_REFUSED)  # of `__post_init__`
+            raise ValueError(f"{_REFUSED}{message}") from error
 
     @classmethod
     def from_toml(cls, text: str) -> "Protocol":
@@ -367,7 +369,7 @@ class Protocol:
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"The protocol is refused: it is not TOML ({error}).") from error
+            raise ValueError(f"{_REFUSED}it is not TOML ({error}).") from error
         return cls.from_json({name: value for name, value in content.items() if name != SERVE})
 
     @classmethod
@@ -395,7 +397,7 @@ def _refuse_unknown(content: Mapping[str, object]) -> None:
         known = {f.name for f in dataclasses.fields(_TABLES.get(name, Protocol))}
         for unknown in sorted({entry for row in rows for entry in row} - known):
             where = f" in `{name}`" if name else ""
-            raise ValueError(f"The protocol is refused: unknown entry `{unknown}`{where}. Known: {sorted(known)}.")
+            raise ValueError(f"{_REFUSED}unknown entry `{unknown}`{where}. Known: {sorted(known)}.")
 
 
 def _plain(value: Any) -> Any:
