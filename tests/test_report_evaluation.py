@@ -111,7 +111,7 @@ def test_withheld_advice_is_not_drawn_as_advice(result: Result) -> None:
     shown = render_result(result, "policy", names=NAMES, show_withheld=True)
     stop = "Not released; do not use."
     assert "treat" in stands_alone(good).text and stop not in good and "advice taken" in good
-    assert "How much the policy changes" in good and "How much the policy changes" not in closed
+    assert "What other factors would change" in good and "What other factors" not in closed
     page = stands_alone(closed).text
     assert "treat" not in page.replace("treated", "").replace("treatment", "") and "advice taken" not in closed
     assert stop not in closed and "the page does not show it" not in page and "this page does not show it" in page
@@ -154,6 +154,26 @@ def test_the_page_says_what_changes_and_what_would_have_to_be_collected(result: 
     assert "about 37,000" in collect  # 10,000 times (0.038/0.02)^2, rounded up
     worse = dataclasses.replace(wide, gain=Interval(-0.02, -0.06, 0.02, -0.05, 0.01))
     assert "not above 0" in " ".join(explain_collection(worse, worse.decision, certificate))
+    silent = dataclasses.replace(evaluation, gain=None, bound=None)
+    for people, asks in ((20, True), (10**6, False)):  # more people are asked for only if there were too few
+        one = dataclasses.replace(silent, people=people)
+        found = " ".join(explain_collection(one, one.decision, certificate))
+        assert ("An estimate of the gain: evaluate on more" in found) is asks
+
+
+def test_the_page_states_what_the_comparison_assumes(result: Result) -> None:
+    evaluation = released(result).evaluation
+    assert evaluation is not None
+    logged = dataclasses.replace(evaluation, assumption="logged", trend=None, continuity=None, arrival=None)
+    page = str(render_evaluation(logged, "patient"))
+    assert "logged probabilities are right" in page and "depended only on the recorded state" not in page
+    assert "no verdict" not in page
+    estimated = dataclasses.replace(
+        evaluation, gain=None, assisted_gain=evaluation.gain, public=False, sensitivity=None
+    )
+    page = str(render_evaluation(estimated, "patient"))
+    assert "depended only on the recorded state" in page and "because practice is estimated" in page
+    assert "no verdict" not in page
 
 
 def test_the_officers_page_has_files_retention_earlier_studies_and_a_place_to_sign(
@@ -211,7 +231,7 @@ def test_the_dial_chart_marks_the_evaluated_dial(result: Result) -> None:
     assert result.evaluation is not None
     known = Situations.from_json(result.report["situations"])
     text = render_evaluation(result.evaluation, "patient", known)
-    assert "How much the policy changes" in text and "it is filled because the gain" in text
+    assert "What other factors would change" in text and "it is filled because the gain" in text
     assert "weighted by how often they were seen" in text
     assert "count equally" in render_evaluation(result.evaluation, "patient")
     model_only = dataclasses.replace(result.evaluation, gain=None)
@@ -240,7 +260,7 @@ def test_the_unit_of_a_guarantee_is_that_of_the_certificate(result: Result, tmp_
     assert "Every patient." in text and (to_noun("stay"), to_noun("id"), to_noun("_id")) == ("stay", "id", "_id")
     stays = dataclasses.replace(result, certificate=dataclasses.replace(result.certificate, unit="stay"))
     named = stays.reporting({**result.report, "names": {"states": ["calm"], "unit": "rider"}})
-    again = stands_alone(render_result(named, "policy")).text
+    again = stands_alone(render_result(released(named), "policy")).text
     assert "Every stay." in again and "with one stay replaced by any other" in again and "calm" in again
     assert "rider" not in again and "patient" not in again
     result.save(tmp_path / "policy")

@@ -155,12 +155,17 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
                 "decide some treatments at random in a pilot (`privrl pilot`)."
             )
         elif reason is Reason.UNBALANCED:
-            yield "Find out how people were treated: correct `--practice`, or log the probability of each decision."
+            correct = "correct `--practice`, or " if evaluation.public else ""
+            yield f"Find out how {unit}s were treated: {correct}log the probability of each decision."
         elif reason is Reason.NO_SUPPORT:
             yield f"More {unit}s, or coarser situations, so that each was seen often enough."
         elif reason is Reason.NO_ESTIMATE:
-            least = "" if needed is None else f" At this budget an estimate needs at least {needed.least:,} {unit}s."
-            yield f"An estimate of the gain: give `--practice`, or evaluate on more {unit}s.{least}"
+            if needed is not None and people < needed.least:
+                give = "" if evaluation.public or evaluation.assumption == "logged" else "give `--practice`, or "
+                yield (
+                    f"An estimate of the gain: {give}evaluate on more {unit}s. At this budget it needs at least "
+                    f"{needed.least:,} {unit}s."
+                )
         elif reason is Reason.NO_GAIN:
             yield _explain_gain(evaluation, unit)
         elif reason is Reason.ANOTHER_POLICY:

@@ -19,7 +19,7 @@ from privrl.data.schema.declaration import (
     read_schema_file,
 )
 from privrl.data.schema.outcomes import Good, check_direction
-from privrl.mdp.measurements import BinnedAction, describe_product_actions
+from privrl.mdp.measurements import BinnedAction, Feature, describe_product_actions
 
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
 _NOT_COLUMNS = ("good", "terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "product")
@@ -199,11 +199,9 @@ class TableDescription:
                 "others are left out. Their number is not shown, because it depends on the records."
             )
         if self.measured:
-            found.append(
-                "A value outside the bounds of its column is moved to the bound: "
-                + ", ".join(map(str, self.columns["features"]))
-                + "."
-            )
+            features = [str(one) for one in self.columns["features"] if isinstance(one, Feature)]
+            moved = f"A value outside the bounds of its column is moved to the bound: {', '.join(features)}."
+            found += [moved] if features else []
         elif self.next_state is None:
             found.append(
                 "There is no column of next states: the state of the next row is used, and the state after the last "
