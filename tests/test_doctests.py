@@ -26,7 +26,13 @@ LONG = {  # to compile
     "privrl.learners.linear.lsvi_ucb_plus_plus",
     "privrl.learners.linear.ucrl_vtr",
 }
-VERBS = ("certify", "choose", "citation", "evaluate", "fit", "run", "sweep")
+RAISE_NOTHING = {"Arm", "Broadcast", "MessageError", "NonPrivate", "Ticket", "Outcome"} | {  # when they are built
+    "LSVIUCBPlusPlus",
+    "PEVI",
+    "Trial",
+    "UCBVI",
+    "VAPVI",
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in MODULES])
@@ -45,6 +51,6 @@ def test_every_name_of_the_root_has_an_example(name: str) -> None:
     assert ">>> " in (inspect.getdoc(getattr(privrl, name)) or "")
 
 
-@pytest.mark.parametrize("name", VERBS)
-def test_verbs_say_what_they_raise(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in privrl.__all__ if name not in RAISE_NOTHING])
+def test_names_of_the_root_say_what_they_raise(name: str) -> None:
     assert "Raises:" in inspect.getdoc(getattr(privrl, name))

@@ -44,6 +44,10 @@ class Dask(AbstractExecutor):
     its disk, and have the driver's versions of privrl, JAX, NumPy and pyarrow; other workers are refused before any
     row is read. Workers read files under the same paths as the driver. The client stays open when the executor is
     closed.
+
+    Raises:
+        ValueError: a worker does not meet these conditions, or the client is asynchronous.
+        ShardError: a shard repeatedly ends its worker.
     """
 
     def __init__(self, client: "Client") -> None:

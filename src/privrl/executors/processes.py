@@ -80,6 +80,10 @@ class Processes(AbstractExecutor):
 
     Use it in a `with` block, or pass it to `fit`: its processes end when the object is deleted and when this process
     ends. In a script, create it under `if __name__ == "__main__":`, because a spawned process imports the script.
+
+    Raises:
+        ValueError: `number` is below 1.
+        ShardError: a shard repeatedly ends its worker.
     """
 
     def __init__(self, number: int) -> None:

@@ -170,6 +170,9 @@ class SharedBudget:
     Arguments:
         path: the file, or the postgresql:// address, that `create` made.
         log: the audit log outside it, which refuses an older copy. Required if the budget was made with one.
+
+    Raises:
+        ValueError: the budget cannot be opened, or is too small for a study that reserves.
     """
 
     path: str | os.PathLike[str]

@@ -44,6 +44,9 @@ class OpenEnded:
     **Formal guarantee.** Ends of blocks and epochs are functions of these numbers and of the learner's settings, so
     they are public. People of different epochs are different people, because one id has one place in the whole study;
     where people may come several times, all their participations in all epochs are covered together (`Epochs`).
+
+    Raises:
+        ValueError: a number is out of its range, or `forget` is given without `epoch`.
     """
 
     first: int = 256

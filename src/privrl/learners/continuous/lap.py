@@ -74,6 +74,9 @@ class LAP(AbstractOfflineLearner):
         support: the smallest frequency of an advised action in practice, relative to its most frequent action.
         trace: in [0, 1], how far what came later counts in a round, besides what is expected of the next state.
         rules: public rules; those that do not depend on the previous action restrict the choices of every round.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     columns: tuple[Measurement, ...] = eqx.field(static=True)

@@ -105,6 +105,9 @@ class CautiousLQ(AbstractOnlineLearner):
         returns: how many further episodes of each person may be in the sums, where how many are is secret.
 
     Below a stake (J_zero - J*)/J_zero of about 5% exploration can cost more than a tenth of what there is to win.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     task: LQTask

@@ -88,6 +88,9 @@ class OFULQ(AbstractOnlineLearner):
         failure: with this probability a bound on noise may fail at one plan (utility only, never privacy).
         every_person: plan after every person instead.
         paper_users: the K of the paper's constants; with it, sums are released apart, as the paper does.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     task: LQTask

@@ -57,6 +57,9 @@ class FunctionalReward(AbstractOfflineLearner):
             function as it is.
         method: `"plan"` by dynamic programming over the horizon, or `"q-learning"` with a discount.
         discount, sweeps, learning_rate: of Q-learning, which updates all places at once with the public kernel.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     transition: Float[Array, "S A S"]

@@ -46,6 +46,9 @@ class FQI(AbstractEpisodeGradients):
             episode, so Q moves by at most 1/9 of its error there (99 in ICU-Sepsis).
         sampling: each step sees each episode with this probability (1: all episodes).
         num_episodes: the public number of episodes; counted and paid for if left out.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     num_states: int = eqx.field(static=True)

@@ -54,6 +54,9 @@ class QLearning(AbstractEpisodeGradients):
         momentum: the weight of earlier gradients in a step (their running mean).
         adaptive: whether steps are divided by the root mean square of earlier gradients, coordinate by coordinate
             (Adam).
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     features: AbstractFeatures

@@ -256,6 +256,9 @@ class LSVIUCB(AbstractLSVIUCB):
         exploration: share of each interval that plays the optimistic policy.
         every_episode: plan after every episode, always optimistically, instead of on the schedule.
         returns: how many further episodes of each person may be in the sums, where how many are is secret.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     _counts: ClassVar[str] = "starts"

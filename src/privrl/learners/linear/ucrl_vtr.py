@@ -69,6 +69,9 @@ class UCRLVTR(AbstractOnlineLearner):
         growth, first_block: the public schedule: the first block of users, and how fast the blocks grow.
         every_user: plan after every user instead.
         terminal: public states that end an episode; their V is 0.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     rewards: Float[Array, "G S A"]

@@ -68,6 +68,9 @@ class APVI(AbstractOfflineLearner):
         noise_bonus: C2, against what noise hides; by default .01, in the paper 16.
         failure: probability with which a noise bound may fail (utility only, never privacy).
         rules: public rules; those that do not depend on the previous action restrict every choice.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     num_states: int = eqx.field(static=True)

@@ -66,6 +66,9 @@ class TDFP(AbstractOfflineLearner):
         spread: how much wider advantages are taken to differ than the fit of their standard deviation says.
         iterate_below: a round's planned value is the next feature if privacy's share of the variance is below this.
         rules: public rules; those that do not depend on the previous action restrict every choice.
+
+    Raises:
+        ValueError: a setting is out of its range.
     """
 
     num_states: int = eqx.field(static=True)

@@ -176,6 +176,9 @@ class Protocol:
         phases: the shares of the arms; equal if there are none.
         secondary: further outcomes, without a verdict.
         subgroups: partitions of people, whose results are reported at each look.
+
+    Raises:
+        ValueError: an entry is missing, unknown or out of its range.
     """
 
     name: str

@@ -123,6 +123,10 @@ class Certificate:
         signature: an Ed25519 signature over everything else here, in base64; empty if it is not signed.
         stated: statements of the study team, such as the study's purpose: text by name. A signature covers them;
             privrl does not verify them.
+
+    Raises:
+        ValueError: JSON that is read is not a certificate.
+        SignatureError: a signature that is verified is not that of the owner of the key.
     """
 
     epsilon: float

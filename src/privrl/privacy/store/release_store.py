@@ -78,6 +78,9 @@ class ReleaseStore(AbstractSums, AbstractQueues, AbstractReleases, AbstractAcces
     ...     new = store.contribute("visits", ["anna", "ben", "anna"], np.array([[1, 0], [1, 1], [1, 0]]))
     ...     store.release("visits, January", "rho", 0.1, lambda: store.total("visits"), distribution=b"none")
     array([2, 1])
+
+    Raises:
+        StoreError: the store cannot be opened, or is older than its audit log.
     """
 
     def __init__(

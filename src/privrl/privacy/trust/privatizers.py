@@ -188,6 +188,9 @@ class Central(AbstractBudgeted):
     private for the stated adjacency and all data, provided each statistic keeps its own guarantee and the noise
     is continuous and fresh. Read through the billboard lemma it is joint differential privacy for people who act on
     what is published.
+
+    Raises:
+        ValueError: the budget is malformed, or no mechanism has this name.
     """
 
     mechanism: NoiseKind | None = None
@@ -252,6 +255,9 @@ class Local(AbstractBudgeted):
         reports: `"symbols"`, or `"vectors"` if a report with `epsilon` alone is the whole term, with Laplace noise or
             as a random direction, whichever has the smaller variance (`direction_channels.py`). Statistics that
             cannot be queried one symbol at a time are always sent as vectors.
+
+    Raises:
+        ValueError: the budget is malformed, or `reports` has another value.
     """
 
     reports: Literal["symbols", "vectors"] = "symbols"

@@ -49,6 +49,9 @@ class Shuffled(AbstractBudgeted):
     random permutation that it keeps secret, and waits for the whole batch. Each person is in one batch, and later
     batches depend on theirs only through what left the shuffler (parallel composition). Without an honest shuffler,
     people are still protected by the local epsilon, which is recorded in the event.
+
+    Raises:
+        ValueError: `epsilon` or `delta` is missing or out of its range.
     """
 
     adjacency: Adjacency = field(default="replace-one", init=False)

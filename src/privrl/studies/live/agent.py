@@ -384,6 +384,10 @@ class Agent(AbstractAgent):
     True
 
     Arguments and guarantee are those of `AbstractAgent`.
+
+    Raises:
+        ValueError: learner and privatizer do not fit together, or an argument is missing or out of its range.
+        StoreError: the store cannot be opened, is older than its audit log, or belongs to another study.
     """
 
     def act(self, ticket: Ticket, state: int, step: int) -> int:
@@ -422,6 +426,10 @@ class Controller(AbstractAgent):
 
     Keep both for the trajectory, because the learner learns from the exploration. Arguments and guarantee are those
     of `AbstractAgent`.
+
+    Raises:
+        ValueError: learner and privatizer do not fit together, or an argument is missing or out of its range.
+        StoreError: the store cannot be opened, is older than its audit log, or belongs to another study.
     """
 
     def act(

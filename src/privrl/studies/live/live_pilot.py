@@ -61,6 +61,10 @@ class Pilot(AbstractAgent):
         budget: a `SharedBudget`, or its path, for all studies of the same `unit`.
 
     The guarantee is that of `AbstractAgent`; arms and groups are public, and neighbours keep them.
+
+    Raises:
+        ValueError: a policy is missing or does not fit the protocol, or an argument is out of its range.
+        StoreError: the store cannot be opened, is older than its audit log, or belongs to another study.
     """
 
     def __init__(

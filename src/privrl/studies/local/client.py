@@ -63,6 +63,10 @@ class Client:
     reports with Gaussian noise reveal more than k/m of epsilon. A new study is a new budget, and epsilons add up
     over studies (deltas too), to at most `cap`. A store that is deleted, or an older copy of it, has forgotten what
     was reported.
+
+    Raises:
+        ValueError: learner and privatizer do not fit together, or `store` and `key` are both missing or both given.
+        MessageError: a broadcast is refused, or nothing is left to spend; `reason` names why.
     """
 
     def __init__(

@@ -80,6 +80,10 @@ class Server:
     over study, number, plan and expiry, under a key in the store, of 128 bits, compared in constant time). Every
     report lies in the public range of its channel before it is counted, so one report moves no sum by more than an
     honest one can. What a report reveals is bounded on the device, whatever a server does.
+
+    Raises:
+        ValueError: learner and privatizer do not fit together, or an argument is out of its range.
+        MessageError: a message is refused, or all people have reported; `reason` names why.
     """
 
     def __init__(

@@ -115,6 +115,9 @@ class Message:
     True
 
     **Formal guarantee.** The arrays are the randomised reports themselves; nothing else of the trajectory is in them.
+
+    Raises:
+        MessageError: the bytes given to `from_bytes` are not a whole message of this format.
     """
 
     ticket: SignedTicket

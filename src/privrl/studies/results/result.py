@@ -74,6 +74,9 @@ class Result:
     values of states if the learner gives any); of the sizes only those that are public (`public_facts`). If the result
     was compared with practice, `evaluation` says how, the policy is the assisted one, and `advice` the whole advice
     behind it.
+
+    Raises:
+        ValueError: a folder that is loaded is damaged, or has files that its certificate does not name.
     """
 
     policy: AbstractPolicy | None  # a policy of privrl or of a registered class, an assisted one, or `None`: withheld

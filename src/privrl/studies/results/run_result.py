@@ -44,6 +44,10 @@ class Run:
         block_regret: expected loss of one episode in each block, per seed, exact.
         seconds: wall-clock time, compilation included.
         recipe: the name of the recipe, or of the learner's class.
+
+    Raises:
+        ValueError: a folder that is loaded is not a saved run, or was made in another way.
+        TypeError: a run is saved whose policy is of another kind than tables and linear controllers.
     """
 
     policy: PyTree
