@@ -242,7 +242,7 @@ class AbstractAssisted(AbstractPolicy):
             return jnp.where(on, after, w), jnp.where(on, (alpha * (1.0 - b)).mean(), 0.0)
 
         at = self.decisions(observations, previous_actions(actions))
-        return jax.lax.scan(step, jnp.ones(_DRAWS), (at, _public_draws(len(actions)), counted))[1]
+        return jax.lax.scan(step, jnp.ones(_DRAWS), (at, jnp.asarray(_public_draws(len(actions))), counted))[1]
 
     def __call__(self, observations: object) -> Int[np.ndarray, "*n"]:
         """The advice at these observations, or -1 to leave the decision to the clinician."""

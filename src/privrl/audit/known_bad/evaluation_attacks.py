@@ -61,7 +61,7 @@ def logged_weights_without_a_limit(key: PRNGKeyArray, trials: int, *, flawed: bo
     terms = _terms(statistic, people)
     if flawed:
         alpha = float(_POLICY.alpha[0])
-        product = (1.0 - alpha + jnp.where(people.actions == 0, alpha / people.propensities, 0.0)).prod(axis=-1)
+        product = (1.0 - alpha + jnp.where(people.actions == 0, alpha / _LOGGED, 0.0)).prod(axis=-1)
         terms = product / jnp.asarray(statistic.units)[None]
     noise = GaussianNoise(statistic.l2("replace-one") / gdp_mu(EPSILON, DELTA), statistic.shape)
     return audit_epsilon_by_distance(score_gaussian_noise(terms, noise, key, trials), EPSILON, f"{_STEPS} steps")
