@@ -12,6 +12,8 @@ from jax.flatten_util import ravel_pytree
 from test_cli import call
 
 import privrl
+import privrl.testing
+from privrl.audit.surface.adversarial_measurements import adversarial_measurements
 from privrl.contracts import AbstractOfflineLearner, AbstractPolicy, AbstractStatistic, Declared, Solution
 from privrl.contracts import policy as policies
 from privrl.mdp import MeasuredPolicy, TabularPolicy, register_policy
@@ -223,3 +225,32 @@ def river_people():
 def test_only_policies_are_registered() -> None:
     with pytest.raises(TypeError, match="subclass of `privrl.contracts.AbstractPolicy`"):
         register_policy(QuadraticFeatures)
+
+
+@pytest.mark.slow
+def test_a_learner_on_measurements_is_checked_and_audited() -> None:
+    """Its statistic is about an episode, and the attacked people have one each."""
+    small = privrl.envs.make("anticoagulation", horizon=2)
+    privrl.testing.check_learner(NetworkQ(small.columns, small.num_actions, 2), small)
+
+
+class Loud(NetworkGradient):
+    """Gradients that claim a third of what a person can move."""
+
+    def l2(self, adjacency):
+        return super().l2(adjacency) / 3
+
+
+@pytest.mark.parametrize(("kind", "broken"), [(NetworkGradient, False), (Loud, True)])
+def test_a_statistic_of_an_episode_of_measurements_is_searched(kind: type, broken: bool) -> None:
+    small = privrl.envs.make("anticoagulation", horizon=2)
+    size, A = len(small.columns), small.num_actions
+    weights = (jnp.ones((size, HIDDEN)), jnp.zeros(HIDDEN), jnp.ones((HIDDEN, A)), jnp.zeros(A))
+    statistic = kind(weights, (ravel_pytree(weights)[0].size,))
+    found = privrl.audit.sensitivities(statistic, adversarial_measurements(2, small.columns, A))
+    assert any(one.broken for one in found) == broken
+
+
+def test_a_learner_on_measurements_needs_a_world() -> None:
+    with pytest.raises(ValueError, match="learns from measurements.*Give `world`"):
+        privrl.testing.check_learner(NetworkQ(WORLD.columns, WORLD.num_actions, WORLD.horizon))

@@ -12,19 +12,20 @@ import numpy as np
 
 from privrl.audit.sensitivity import search_sensitivities
 from privrl.audit.surface.adversarial_records import adversarial_lq_records, adversarial_records
-from privrl.audit.surface.neighbouring_records import AnyRecords
+from privrl.audit.surface.neighbouring_records import AnyRecords, make_record_pool
 from privrl.audit.surface.queries import Query
 from privrl.audit.surface.recorded_fit import record_fit
 from privrl.audit.surface.recorded_run import record_run
-from privrl.audit.worlds import choose_world, tiny_world
+from privrl.audit.worlds import AuditedWorld, choose_world, tiny_world
 from privrl.contracts.learner import AbstractLearner, AbstractOfflineLearner, AbstractOnlineLearner
-from privrl.data.episodes import Episodes
 from privrl.envs.base import Env
 from privrl.envs.lq_worlds import LQEnv
+from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.trust.privatizers import Central, Local, NonPrivate, PairingError
 from privrl.recipes.recipe import Recipe
 from privrl.studies.offline.fitting import fit
+from privrl.studies.simulation.sampled_tables import sampled
 from privrl.studies.simulation.simulating import run
 
 _PEOPLE = 60
@@ -35,7 +36,7 @@ class ContractError(AssertionError):
 
 
 def check_learner(
-    learner: AbstractLearner | Recipe, world: Env | LQEnv | None = None, *, epsilon: float = 2.0, delta: float = 1e-5
+    learner: AbstractLearner | Recipe, world: AuditedWorld | None = None, *, epsilon: float = 2.0, delta: float = 1e-5
 ) -> None:
     """Checks a learner, or that of a recipe, in a small world; takes seconds to a minute.
 
@@ -45,7 +46,8 @@ def check_learner(
     Arguments:
         learner: an offline or online learner. Without `world`, an online learner must have a field `horizon`, and
             either `num_states` and `num_actions` or `rewards` of shape `[G, S, A]`.
-        world: where it learns. By default a random world of the learner's sizes, or one that the recipe accepts.
+        world: where it learns. By default a random world of the learner's sizes, or one that the recipe accepts. A
+            learner on measurements needs one with its columns: `privrl.envs.make("anticoagulation", horizon=2)`.
         epsilon, delta: the budget.
 
     Raises:
@@ -53,32 +55,31 @@ def check_learner(
         ValueError: there is no small world for it; give `world`.
     """
     if isinstance(learner, Recipe):
-        found, learner = choose_world(learner, world)
-        if not isinstance(found, Env | LQEnv):
-            raise ValueError(f"`{found.name}` is not a world in which learners are checked. Give `world`.")
-        world = found
+        world, learner = choose_world(learner, world)
     if world is None:
         world = _world_of(learner)
-    if isinstance(learner, AbstractOnlineLearner):
+    if isinstance(learner, AbstractOnlineLearner) and isinstance(world, Env | LQEnv):
         check_online(learner, world, epsilon, delta)
-    elif isinstance(learner, AbstractOfflineLearner) and isinstance(world, Env):
+    elif isinstance(learner, AbstractOfflineLearner) and isinstance(world, Env | AbstractPatients):
         check_offline(learner, world, epsilon, delta)
     else:
         raise ValueError(f"A `{type(learner).__name__}` does not learn in a `{type(world).__name__}`.")
 
 
-def check_offline(learner: AbstractOfflineLearner, world: Env, epsilon: float, delta: float) -> None:
+def check_offline(learner: AbstractOfflineLearner, world: Env | AbstractPatients, epsilon: float, delta: float) -> None:
     """Checks a learner that learns from records."""
     key, private = jax.random.key(11), Central(epsilon=epsilon, delta=delta)
-    people = world.sample(world.behaviour_policy(), 3 * _PEOPLE, jax.random.key(1))
-    data = Episodes.from_trajectories(people, num_states=world.num_states, num_actions=world.num_actions)
+    data = sampled(world, 3 * _PEOPLE, jax.random.key(1))
     exact = fit(data, learner, NonPrivate(), key=key)
     noiseless = fit(data, learner, Central(epsilon=math.inf), key=key)
     _require(_equal(exact.policy, noiseless.policy), "Without noise it differs from its non-private self.")
     first, again = (fit(data, learner, private, key=key) for _ in range(2))
     _require(_equal(first.policy, again.policy), "The same key gives another policy: it draws random numbers.")
     check_certificate(first.certificate, epsilon, delta, "central")
-    records = adversarial_records(world.horizon, world.num_states, world.num_actions)
+    if isinstance(world, AbstractPatients):
+        records = make_record_pool(world, np.random.default_rng(0))
+    else:
+        records = adversarial_records(world.horizon, world.num_states, world.num_actions)
     check_sensitivities(list(record_fit(data, learner, private, key).queries), records)
     _require_refused(lambda: fit(data, learner, Local(epsilon=epsilon, delta=delta)))
 
@@ -143,7 +144,7 @@ def check_sensitivities(asked: list[Query], records: AnyRecords) -> None:
 def _world_of(learner: AbstractLearner) -> Env:
     """A random world of the learner's sizes."""
     if isinstance(learner, AbstractOfflineLearner):
-        space: tuple[object, ...] = learner.space
+        space: tuple[object, ...] = () if learner.measurements else learner.space
     elif (rewards := getattr(learner, "rewards", None)) is not None:
         space = rewards.shape[1:]
     else:
@@ -151,8 +152,8 @@ def _world_of(learner: AbstractLearner) -> Env:
     sizes = [size for size in (getattr(learner, "horizon", None), *space) if isinstance(size, int)]
     if len(sizes) < 3:
         raise ValueError(
-            f"`{type(learner).__name__}` has no fields `num_states`, `num_actions` and `horizon`, from which a small "
-            "world could be made. Give `world`."
+            f"`{type(learner).__name__}` learns from measurements, or has no fields `num_states`, `num_actions` and "
+            "`horizon`, so no small world can be made for it. Give `world`."
         )
     return tiny_world(*sizes)
 

@@ -22,7 +22,7 @@ from privrl.audit.surface.neighbouring_records import (
     pick_records,
     widen_records,
 )
-from privrl.audit.surface.queries import CHUNK, Query
+from privrl.audit.surface.queries import CHUNK, Query, as_taken_by
 from privrl.contracts.statistic import AbstractStatistic, Adjacency
 from privrl.privacy.noise.lattice import LatticeError, choose_lattice, count_filled
 
@@ -118,7 +118,9 @@ def search_sensitivities(
         if lattice and one.on_lattice:
             everybody, filled = (
                 join_records(pair, records),
-                count_filled(one.statistic, widen_records(pick_records(pair, 0)), one.published),
+                count_filled(
+                    one.statistic, widen_records(pick_records(as_taken_by(one.statistic, pair), 0)), one.published
+                ),
             )
         for norm in norms:
             for s in _moved(one, norm, X, everybody if norm in lattice else None, filled):

@@ -12,6 +12,7 @@ from privrl.audit.surface.neighbouring_records import AnyRecords, pick_records, 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.bounding import LatticeBounds, round_each
 from privrl.privacy.noise.lattice import Lattice, LatticeError
 from privrl.privacy.noise.symmetric import double_triangle
@@ -52,7 +53,8 @@ class Query(eqx.Module):
 
     def answers(self, records: AnyRecords) -> Float[np.ndarray, "N D"]:
         """Return the answer of each of these stacked records alone."""
-        chunks = (_answers(self.statistic, self.published, self.query, chunk) for chunk in _chunks(records))
+        taken = as_taken_by(self.statistic, records)
+        chunks = (_answers(self.statistic, self.published, self.query, chunk) for chunk in _chunks(taken))
         return np.concatenate([np.asarray(part) for part in chunks])[: _count(records)]
 
     @property
@@ -63,13 +65,20 @@ class Query(eqx.Module):
     def to_steps(self, records: AnyRecords, lattice: Lattice) -> Int64[np.ndarray, "N D"]:
         """Return the whole steps that each record alone adds to the exact sum; of a matrix, all its entries."""
         bounds = lattice.bounds
-        parts = [_units(self.statistic, self.published, chunk, bounds) for chunk in _chunks(records)]
+        taken = as_taken_by(self.statistic, records)
+        parts = [_units(self.statistic, self.published, chunk, bounds) for chunk in _chunks(taken)]
         units, finite = (
             np.concatenate([np.asarray(x) for x in leaf])[: _count(records)] for leaf in zip(*parts, strict=True)
         )
         if not finite.all():
             raise LatticeError(f"A contribution to `{self.name}` is infinite or not a number.")
         return units
+
+
+def as_taken_by(statistic: AbstractStatistic, records: AnyRecords) -> AnyRecords:
+    """Return stacked people with one episode each as stacked episodes, unless the statistic is one of people."""
+    alone = isinstance(records, Trajectory) and np.ndim(records.length) == 2 and np.shape(records.length)[1] == 1
+    return jax.tree.map(lambda leaf: leaf[:, 0], records) if alone and not statistic.per_person else records
 
 
 def noise_scale(noise: AbstractNoise) -> float:
