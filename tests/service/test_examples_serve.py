@@ -1,4 +1,4 @@
-"""What `examples/serve/` offers for deployments: study files, a systemd unit, a container file and a compose file."""
+"""`examples/serve/`: study files, a systemd unit, a container file, a compose file, a manifest and alert rules."""
 
 import configparser
 import json
@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from privrl.service.metrics import NAMES
 from privrl.service.public_endpoints import ENDPOINTS
 from privrl.service.study_file import read_study_file
 
 FOLDER = Path(__file__).parents[2] / "examples" / "serve"
 UNIT, CONTAINER, PROXY = FOLDER / "privrl.service", FOLDER / "Containerfile", FOLDER / "nginx.conf"
-COMPOSE = FOLDER / "compose.yml"
+COMPOSE, MANIFEST, ALERTS = FOLDER / "compose.yml", FOLDER / "kubernetes.yml", FOLDER / "alerts.yml"
 INSTRUCTIONS = {"ARG", "FROM", "COPY", "RUN", "ENV", "USER", "WORKDIR", "VOLUME", "EXPOSE", "CMD", "HEALTHCHECK"}
 
 
@@ -50,19 +51,54 @@ def test_the_compose_file_checks_health_and_forwards_to_both_machines(tmp_path: 
     assert "listen 80;" in text and "ssl" not in text and "limit_req zone" in text
 
 
+def test_the_manifest_probes_what_exists_and_confines_the_container() -> None:
+    yaml = pytest.importorskip("yaml")
+    service, _, machines = yaml.safe_load_all(MANIFEST.read_text())
+    pod = machines["spec"]["template"]["spec"]
+    (first,), (serve,) = pod["initContainers"], pod["containers"]
+    paths = {serve[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")}
+    assert paths == {"/healthz", "/readyz"} < {one.path for one in ENDPOINTS}
+    assert serve["livenessProbe"]["httpGet"]["path"] == "/healthz"  # a database that is away kills no machine
+    assert re.search(r"useradd --uid (\d+)", CONTAINER.read_text())[1] == str(pod["securityContext"]["runAsUser"])  # type: ignore[index]
+    volumes = {one["name"] for one in pod["volumes"]} | {
+        one["metadata"]["name"] for one in machines["spec"]["volumeClaimTemplates"]
+    }
+    for container in (first, serve):
+        assert {one["name"] for one in container["volumeMounts"]} <= volumes
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    labels = machines["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"] == machines["spec"]["selector"]["matchLabels"] == labels
+    assert service["spec"]["ports"][0]["port"] == serve["ports"][0]["containerPort"] == 8080
+
+
+def test_alerts_are_about_metrics_that_exist() -> None:
+    yaml = pytest.importorskip("yaml")
+    known = {f"{name}{suffix}" for name in NAMES for suffix in ("", "_total", "_bucket")}
+    (group,) = yaml.safe_load(ALERTS.read_text())["groups"]
+    used = [set(re.findall(r"\bprivrl_\w+", rule["expr"])) for rule in group["rules"]]
+    assert all(used) and set().union(*used) <= known
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "monitoring.md"
+    assert {name.removesuffix("_bucket") for name in set().union(*used)} <= set(
+        re.findall(r"privrl_\w+", guide.read_text())
+    )
+    assert len({rule["alert"] for rule in group["rules"]}) == len(group["rules"])
+
+
 def commands() -> list[list[str]]:
-    """Every command line of `privrl` in the unit, and the one of the container file."""
+    """Every command line of `privrl` in the unit, the container file and the manifest."""
     found = re.findall(r"^ExecStart=\S+/privrl (.+)$", UNIT.read_text(), re.MULTILINE)
     (container,) = re.findall(r'^CMD \["privrl", (.+)\]$', CONTAINER.read_text(), re.MULTILINE)
-    return [line.split() for line in found] + [re.findall(r'"([^"]+)"', container)]
+    (manifest,) = re.findall(r"command: \[privrl, (.+)\]$", MANIFEST.read_text(), re.MULTILINE)
+    (begun,) = re.findall(r"\|\| privrl (.+)\]$", MANIFEST.read_text(), re.MULTILINE)
+    parts = [re.findall(r'"([^"]+)"', container), manifest.replace('"', "").split(", "), begun.split()]
+    return [line.split() for line in found] + parts
 
 
 def test_commands_exist() -> None:
     from test_site import check_command
 
-    assert len(commands()) == 2
+    assert [arguments[:2] for arguments in commands()] == [["serve", "run"]] * 3 + [["store", "new-log"]]
     for arguments in commands():
-        assert arguments[:2] == ["serve", "run"]
         check_command(arguments)
 
 
