@@ -53,7 +53,10 @@ def init(
         f"The budget `{made.place}` has epsilon {epsilon:g} and delta {delta:g} for all studies of `{unit}`. Gaussian "
         f"releases may add up to mu^2 = {shown['pools'][MU]['limit']:.4g}."
     )
-    say("Give it to every study of these people: `--budget`. Keep it with the data, and never restore an older copy.")
+    copy = (
+        " It would not be noticed: a budget that is made with `--budget-log` refuses it." if budget_log is None else ""
+    )
+    say(f"Give it to every study of these people: `--budget`. Never restore an older copy.{copy}")
 
 
 @budget.command()

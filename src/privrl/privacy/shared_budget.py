@@ -306,6 +306,11 @@ class SharedBudget:
             raise StoreError(f"`{self.place}` is not a budget that this version of privrl can read.") from error
         if any(shown["limits"][pool] > limit * (1 + 1e-9) for pool, limit in terms.limits.items()):
             raise StoreError(f"The pools of `{self.place}` are larger than its epsilon and delta pay for.")
+        if terms.logged and self.log is None:
+            raise ValueError(
+                f"The budget `{self.place}` was made with an audit log, which refuses an older copy. Give it: "
+                "`--budget-log`, or `SharedBudget(path, log=...)`."
+            )
         return terms
 
     def _check(self, terms: BudgetTerms, unit: str, adjacency: Adjacency) -> None:
@@ -318,11 +323,6 @@ class SharedBudget:
             raise ValueError(
                 f"`adjacency` is {adjacency!r} and the budget `{self.place}` is for {terms.adjacency!r}. Nothing was "
                 "reserved. Give the study the same relation."
-            )
-        if terms.logged and self.log is None:
-            raise ValueError(
-                f"The budget `{self.place}` was made with an audit log, which refuses an older copy. Give it: "
-                "`--budget-log`, or `SharedBudget(path, log=...)`."
             )
 
 
