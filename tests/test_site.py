@@ -223,6 +223,17 @@ def test_every_public_name_is_in_the_reference(package: str) -> None:
     assert sorted(public_names(ROOT / "src" / "privrl" / package / "__init__.py")) == sorted(listed)
 
 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.name)
+def test_what_a_page_imports_is_public(page: Path) -> None:
+    """Blocks that run. Those of files inside privrl do not run, and import from modules."""
+    for block in blocks(page.read_text()):
+        tree = ast.parse(block.text) if block.language == "python" and block.mark != "no-run" else ast.Module([], [])
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "privrl":
+                offered = importlib.import_module(str(node.module)).__all__
+                assert {alias.name for alias in node.names} <= set(offered), f"{node.module} is not public"
+
+
 def test_the_public_surface_can_be_held_in_mind() -> None:
     """At most 160 names in all packages together: 120, and 40 for measurements and what else came later."""
     names = [name for path in (ROOT / "src" / "privrl").rglob("__init__.py") for name in public_names(path)]

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from privrl.envs.tabular.riverswim import RiverSwim, RiverSwimInhomogeneous
     from privrl.envs.tabular.synthetic import SyntheticLinear
     from privrl.envs.worlds_by_name import make, names
+    from privrl.envs.zoo.catalogue import CHOOSING, REPORTED
 
 __all__ = [
+    "CHOOSING",
     "Env",
     "FromGymnasium",
     "Glucose",
@@ -31,6 +33,7 @@ __all__ = [
     "IntervalWalk",
     "LQEnv",
     "LinRiver",
+    "REPORTED",
     "RiverSwim",
     "RiverSwimInhomogeneous",
     "SyntheticLinear",

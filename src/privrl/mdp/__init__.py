@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from privrl.mdp.features import OneHotFeatures, TableFeatures
     from privrl.mdp.lq import LinearPolicy, LQTask, LQTrajectory
     from privrl.mdp.measured_policy import MeasuredPolicy
-    from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory
+    from privrl.mdp.types import TabularMDP, TabularPolicy, Trajectory, Transitions
 
 __all__ = [
     "Advice",
@@ -25,6 +25,7 @@ __all__ = [
     "TabularMDP",
     "TabularPolicy",
     "Trajectory",
+    "Transitions",
     "register_policy",
 ]
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from privrl.privacy.continual.mechanisms import geometric_schedule
     from privrl.privacy.functions.released import ReleasedFunction
     from privrl.privacy.noise.bounding import clip_by_norm
+    from privrl.privacy.noise.sensitivities import l2_of_outer_products, l2_of_scaled, l2_of_sum
     from privrl.privacy.store.errors import BurntError, StoreError, StudyMismatchError
     from privrl.privacy.trust.privatizers import PairingError
     from privrl.privacy.trust.published import Published
@@ -36,6 +37,9 @@ __all__ = [
     "gdp_epsilon",
     "gdp_mu",
     "geometric_schedule",
+    "l2_of_outer_products",
+    "l2_of_scaled",
+    "l2_of_sum",
     "read_certificate",
     "zcdp_epsilon",
     "zcdp_rho",

@@ -7,7 +7,7 @@ from privrl.lazy import lazy_names
 if TYPE_CHECKING:
     from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
     from privrl.statistics.moments import Gram, Targets
-    from privrl.statistics.row_statistics import AbstractRowStatistic
+    from privrl.statistics.row_statistics import AbstractRowStatistic, clipped_reward, within
 
 __all__ = [
     "AbstractRowStatistic",
@@ -16,6 +16,8 @@ __all__ = [
     "Targets",
     "TransitionCounts",
     "VisitCounts",
+    "clipped_reward",
+    "within",
 ]
 
 __getattr__, __dir__ = lazy_names(__name__)
