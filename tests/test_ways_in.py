@@ -120,10 +120,18 @@ def test_entry_points_have_names(outside: str, monkeypatch: pytest.MonkeyPatch) 
         found = privrl.run("riverswim", "dp-least", epsilon=1, delta=1e-6, episodes=40, key=0)
         assert found.recipe == "dp-least"
         assert "dp-most" in {one["name"] for one in call("list", "recipes", "--json").json()["recipes"]}
-        entry.load = lambda: 3
-        registry._outside.cache_clear()
-        with pytest.raises(TypeError, match="gives a `int`"):
-            registry.find("dp-least")
+        theirs, own = importlib.import_module(outside).least, registry.get("dp-apvi")
+        for load, error, problem in (
+            (lambda: 3, TypeError, "gives a `int`"),
+            (lambda: importlib.import_module("nowhere_at_all"), ImportError, "`theirs`.*cannot be loaded: No module"),
+            (lambda: (theirs, theirs), ValueError, "`dp-least`, and another recipe has that name"),
+            (lambda: own, ValueError, "`dp-apvi`, and another recipe has that name"),
+        ):
+            entry.load = load
+            registry._outside.cache_clear()
+            with pytest.raises(error, match=problem):
+                registry.find("dp-least")
+            assert registry.find("dp-apvi") is own, "recipes of privrl need no other package"
     finally:
         registry._outside.cache_clear()
 

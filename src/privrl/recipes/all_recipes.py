@@ -44,20 +44,31 @@ def find(name: str) -> Recipe:
 
 def all_recipes() -> dict[str, Recipe]:
     """The recipes of privrl and of every installed package that adds some."""
-    return {**_outside(), **recipes}
+    return recipes | _outside()
 
 
 @functools.cache
 def _outside() -> dict[str, Recipe]:
     found: dict[str, Recipe] = {}
     for entry in entry_points(group="privrl.recipes"):
-        loaded = entry.load()
+        try:
+            loaded = entry.load()
+        except Exception as error:  # of code that is not privrl's
+            raise ImportError(
+                f"The entry point `{entry.name}` of the group `privrl.recipes` cannot be loaded: {error}. Repair or "
+                "uninstall its package."
+            ) from error
         given = loaded if isinstance(loaded, Iterable) else (loaded,)
         for recipe in given:
             if not isinstance(recipe, Recipe):
                 raise TypeError(
                     f"The entry point `{entry.name}` of the group `privrl.recipes` gives a `{type(recipe).__name__}`; "
                     "it must give a `privrl.recipes.Recipe`, or a sequence of them."
+                )
+            if recipe.name in found or recipe.name in recipes:
+                raise ValueError(
+                    f"The entry point `{entry.name}` of the group `privrl.recipes` gives a recipe `{recipe.name}`, and "
+                    "another recipe has that name. Rename one."
                 )
             found[recipe.name] = recipe
     return found
