@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_imports import ARROW, HEAVY, NUMPY, imported
 
-from privrl.service import AppClient, AsyncAppClient, ServiceError
+from privrl.service import AppClient, Arrival, AsyncAppClient, ServiceError
 
 from .door import BUSY, Door
 from .serving import CENTRAL, Reply, Service, serving, study_file
@@ -65,6 +65,15 @@ def test_people_arrive_act_and_finish_and_a_full_study_still_serves(service: Ser
         assert door.seen == []
         app.finish_many([(one, STEPS) for one in (*people[1:], extra)])
         assert [what for what, _ in door.seen] == ["episodes:batch"]
+
+
+def test_a_purged_study_serves_its_last_plan(service: Service, door: Door) -> None:
+    with AppClient(door.url, service.key) as app:
+        person = app.arrive("a")
+        service.run(service.served.purge())
+        assert app.arrive("b") == Arrival("") and app.act(app.arrive("b"), 0, 0) in (0, 1)
+        app.finish(person, STEPS)  # too late to count
+        assert door.seen[-1][0] == "episodes"
 
 
 def test_a_lost_answer_is_asked_for_again_with_the_same_bytes(service: Service, door: Door) -> None:

@@ -263,6 +263,14 @@ def test_an_app_serves_people_and_repeats_lost_requests(tmp_path: Path, node: An
             [403, "wrong-key"], [422, "out-of-range"], [404, "not-offered"], [422, "bad-record"]
         ]  # fmt: skip
         assert "v1/studies/river" in found["message"]
+        service.run(service.served.purge())
+        late = """
+            const app = new AppClient(url, key), none = await app.arrive("d");
+            await app.finish(first, steps);
+            return [none, await app.act(none, 0, 0)];
+        """
+        none, action = node(STEPS + late, url=door.url, key=service.key, first=found["people"][0])
+        assert none == {"ticket": ""} and action in (0, 1)
         names = [what for what, _ in door.seen]
         assert names.count("episodes:batch") == 1 and door.seen[0] == door.seen[1]
 

@@ -22,6 +22,7 @@ _PROBLEM = "urn:privrl:problem:"
 _MAX_BATCH = 1_000  # people in one request
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # seconds between two attempts, unless the answer says `Retry-After`
 _RETRIED = (429, 500, 502, 503, 504)
+_ENDED = ("full", "purged")  # people are then served without a ticket
 
 Step = Mapping[str, float]
 """`state`, `action`, `reward` and, unless the following step has it, `next_state`."""
@@ -46,7 +47,8 @@ class Arrival:
     """A person who has arrived. Keep it until `finish`, or call `arrive` again with the same ids.
 
     Attributes:
-        ticket: empty if the study is full; then `act` answers from the plan in force, and `finish` sends nothing.
+        ticket: empty if the study is full or has ended; then `act` answers from the plan in force, and `finish` sends
+            nothing.
         number: how many people arrived before.
         plan: the number of the person's plan.
         deadline: ISO 8601; a record that comes later does not count. `None` if no record of this person counts.
@@ -102,7 +104,7 @@ class AppClient:
         try:
             found = self._post("tickets", body)
         except ServiceError as error:
-            if error.reason == "full":
+            if error.reason in _ENDED:
                 return Arrival("")
             raise
         return Arrival(found["ticket"], int(found["number"]), found["plan"], found["deadline"], found.get("arm"))
@@ -125,7 +127,10 @@ class AppClient:
         self.finish_many([(arrival, record)])
 
     def finish_many(self, records: Iterable[tuple[Arrival, Sequence[Step] | Mapping[str, float]]]) -> None:
-        """Send the records of several people. Those of one request are checked before any of them is counted."""
+        """Send the records of several people. Those of one request are checked before any of them is counted.
+
+        A record that comes too late does not count, also if the study has ended meanwhile.
+        """
         for_pilot: list[dict[str, Any]] = []
         episodes: list[dict[str, Any]] = []
         for arrival, record in records:
@@ -136,11 +141,15 @@ class AppClient:
             else:
                 episodes.append({"ticket": arrival.ticket, "steps": [dict(step) for step in record]})
         for what, name, found in (("episodes", "episodes", episodes), ("outcomes", "records", for_pilot)):
-            if len(found) == 1:
-                self._post(what, found[0])
-            else:
-                for part in _parts(found):
-                    self._post(f"{what}:batch", {name: part})
+            try:
+                if len(found) == 1:
+                    self._post(what, found[0])
+                else:
+                    for part in _parts(found):
+                        self._post(f"{what}:batch", {name: part})
+            except ServiceError as error:
+                if error.reason not in _ENDED:
+                    raise
 
     def close(self) -> None:
         """Close all connections; a later call opens them again."""

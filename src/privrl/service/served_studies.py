@@ -120,7 +120,11 @@ class AbstractServedStudy(abc.ABC):
         """Refuse a request unless the study accepts people."""
         state = self.state
         if state == "purged":
-            raise RefusedError("purged", "This study has ended and its raw sums are deleted. Nothing new is accepted.")
+            raise RefusedError(
+                "purged",
+                "This study has ended and its raw sums are deleted. Nothing new is accepted; serve people without a "
+                "ticket, from the last plan.",
+            )
         if state == "paused":
             raise RefusedError("paused", "The operator has paused this study. Nothing was kept; try again later.")
         if state != "ready":

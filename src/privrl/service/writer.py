@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from privrl.privacy.store.errors import StoreError, may_pass
+from privrl.service.clock_watch import ClockError
 from privrl.service.event_log import log_event
 from privrl.service.refusals import RefusedError, refuse_not_open
 
@@ -161,6 +162,8 @@ class Writer:
                 if self.state == "starting":
                     self.failure = error
                     if not may_pass(error):
+                        message = f"The study cannot be opened ({_describe(error)})."
+                        log_event("failure", message, study=self._name, level=logging.ERROR)
                         self.state = "failed"
                         return
                 if self.state != "failed":  # not for every attempt to open it again
@@ -250,9 +253,9 @@ class Writer:
 
 
 def _describe(error: Exception) -> str:
-    """Describe an error for the log. Messages of a store, of SQLite and of the system quote no row; others may."""
+    """Describe an error for the log. Messages of the clock, a store, SQLite and the system quote no row."""
     kind = type(error).__name__
-    if isinstance(error, (StoreError, sqlite3.OperationalError)):
+    if isinstance(error, (ClockError, StoreError, sqlite3.OperationalError)):
         return f"{kind}: {error}"
     return f"{kind}: {error.strerror}" if isinstance(error, OSError) and error.strerror else kind
 

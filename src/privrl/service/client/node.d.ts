@@ -10,7 +10,7 @@ export function fileStorage(file: string): DeviceStorage;
 
 /** A person who has arrived. Keep it until `finish`, or call `arrive` again with the same ids. */
 export interface Arrival {
-  /** Empty if the study is full: `act` then answers from the plan in force, and `finish` sends nothing. */
+  /** Empty if the study is full or has ended: `act` then answers from the plan in force, and `finish` sends nothing. */
   readonly ticket: string;
   /** How many people arrived before, as a decimal number. */
   readonly number?: string;

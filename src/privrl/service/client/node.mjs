@@ -11,6 +11,7 @@ import { ServiceError, send } from "./requests.mjs";
 export { Refused, ServiceError };
 
 const MAX_BATCH = 1000; // people in one request
+const ended = ({ reason }) => ["full", "purged"].includes(reason); // people are then served without a ticket
 const OPEN = globalThis[Symbol.for("privrl file storages")] ??= new Map(); // also of another copy of this module
 
 // The storage of one device in a file, for one process at a time: `update` has synced the file when it returns. In
@@ -97,13 +98,13 @@ export class AppClient {
     };
   }
 
-  // The ticket of a person; the same ids get the same one. It is empty if the study is full.
+  // The ticket of a person; the same ids get the same one. It is empty if the study is full or has ended.
   async arrive(user, { visit, groups } = {}) {
     try {
       return await this.#ask("tickets", { user, visit, groups });
     } catch (error) {
-      if (error.reason === "full") return { ticket: "" };
-      throw error;
+      if (!ended(error)) throw error;
+      return { ticket: "" };
     }
   }
 
@@ -130,8 +131,12 @@ export class AppClient {
     const episodes = counted.filter(([, record]) => Array.isArray(record)).map(([{ ticket }, steps]) => ({ ticket, steps }));
     const outcomes = counted.filter(([, record]) => !Array.isArray(record)).map(([{ ticket }, outcomes]) => ({ ticket, outcomes }));
     for (const [what, name, found] of [["episodes", "episodes", episodes], ["outcomes", "records", outcomes]]) {
-      if (found.length === 1) await this.#ask(what, found[0]);
-      else for (const part of parts(found)) await this.#ask(`${what}:batch`, { [name]: part });
+      try {
+        if (found.length === 1) await this.#ask(what, found[0]);
+        else for (const part of parts(found)) await this.#ask(`${what}:batch`, { [name]: part });
+      } catch (error) {
+        if (!ended(error)) throw error; // otherwise it is too late to count
+      }
     }
   }
 }
