@@ -427,7 +427,7 @@ REDRAWN = (
     Mutation(
         "rows that were changed behind the chain",
         "privacy/store/file.py",
-        "            _chain.verify(self.execute, self.title)",
+        "            _chain.verify_chain(self.execute, self.title)",
         "            pass",
         "privacy/test_store_chain.py::test_guards_that_were_dropped_and_put_back_are_found_out",
     ),

@@ -161,9 +161,9 @@ def by_hand(stay: Trajectory, F: np.ndarray, rewarding: Rewarding, trace: float)
         r = min(max(stay.rewards[t] / rewarding.largest, 0.0), 1.0)
         over = rewarding.at_end or stay.next_states[t, 0] == -np.inf
         if t < L - 1:
-            errors[t] = rewarding.unit * r + rewarding.gamma * F[t + 1] - F[t]
+            errors[t] = rewarding.reward_scale * r + rewarding.gamma * F[t + 1] - F[t]
         elif over:
-            errors[t] = rewarding.unit * r - F[t]
+            errors[t] = rewarding.reward_scale * r - F[t]
     decay = rewarding.gamma * trace
     return np.array([sum(decay ** (k - t) * errors[k] for k in range(t, L)) if t < L else 0.0 for t in range(len(F))])
 

@@ -44,7 +44,7 @@ THREE = dataclasses.replace(
 def released(trial, sums, std=0.0):
     """A release of running sums (R, S) of the outcome that decides."""
     own, _ = trial.statistics()[trial.protocol.outcome.name]
-    value = np.asarray(sums, float)[:, None] * np.array([own.unit, 1.0])
+    value = np.asarray(sums, float)[:, None] * np.array([own.record_weight, 1.0])
     return {trial.protocol.outcome.name: Release(jnp.asarray(value), GaussianNoise(jnp.asarray(std), own.shape))}
 
 
@@ -159,7 +159,7 @@ def test_the_variance_of_the_noise_is_that_of_the_channel():
                 for t in range(L):
                     white = jnp.zeros(own.shape).at[arm, 0, entry].set(float(t == j))
                     memory, release = channel.publish(memory, jnp.zeros(own.shape), t, lambda i, w=white: w)
-                    values.append(release.value / jnp.asarray([own.unit, 1.0])[None, None])
+                    values.append(release.value / jnp.asarray([own.record_weight, 1.0])[None, None])
                 moved = eqx.tree_at(
                     lambda s: s.running, state, {"survival": state.running["survival"] + jnp.stack(values)}
                 )

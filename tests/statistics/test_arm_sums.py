@@ -38,7 +38,7 @@ def test_received_records_count_once_and_missing_ones_not_at_all():
     assert term(statistic, 5.0)[1, 0] == pytest.approx([math.sqrt(1 - (7 / 8) ** 2), 0.5 - 1 / 8])
     assert not term(statistic, 5.0)[0].any() and not term(statistic, math.nan).any()
     assert not term(statistic, 5.0, arm=-1).any()  # not counted
-    assert (statistic.reach**2 + statistic.unit**2) == pytest.approx(1)
+    assert (statistic.reach**2 + statistic.record_weight**2) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("low", "high"), [(-1e308, 1e308), (0.0, 5e-324), (0.0, 1e-310), (-math.inf, 0.0)])

@@ -80,7 +80,7 @@ class ArmSums(AbstractStatistic):
         return max(self.centre, 1.0 - self.centre)
 
     @property
-    def unit(self) -> float:
+    def record_weight(self) -> float:
         """k: what one received record adds to the first entry."""
         return math.sqrt(1.0 - self.reach**2)
 
@@ -90,7 +90,7 @@ class ArmSums(AbstractStatistic):
         received = jnp.isfinite(value)
         offset = jnp.where(received, value, self.low) - self.low
         scaled = jnp.clip(offset / (self.high - self.low), 0.0, 1.0)
-        pair = jnp.where(received, jnp.stack([jnp.asarray(self.unit), scaled - self.centre]), 0.0)
+        pair = jnp.where(received, jnp.stack([jnp.asarray(self.record_weight), scaled - self.centre]), 0.0)
         cell = 0 if self.partition is None else assigned.cells[self.partition]
         arm = (jnp.arange(self.num_arms) == assigned.arm)[:, None] & (jnp.arange(self.num_groups) == cell)[None, :]
         return jnp.where(arm[..., None], pair[None, None], 0.0)
@@ -101,4 +101,4 @@ class ArmSums(AbstractStatistic):
 
     def l1(self, adjacency: Adjacency) -> float:
         del adjacency
-        return self.unit + self.reach
+        return self.record_weight + self.reach

@@ -63,7 +63,7 @@ class Rewarding(eqx.Module):
         return 1.0 if self.at_end else self.discount
 
     @property
-    def unit(self) -> float:
+    def reward_scale(self) -> float:
         return 1.0 if self.at_end else 1.0 - self.discount
 
     def rewards(self, stay: Trajectory) -> Float[Array, " H"]:
@@ -82,7 +82,7 @@ class Rewarding(eqx.Module):
         if self.at_end:
             return jnp.clip(paid, 0.0, 1.0)
         seen = jnp.maximum(later(stay.valid.astype(float), self.gamma), 1.0)
-        return jnp.clip(paid * jnp.where(self.ended(stay).any(), self.unit, 1.0 / seen), 0.0, 1.0)
+        return jnp.clip(paid * jnp.where(self.ended(stay).any(), self.reward_scale, 1.0 / seen), 0.0, 1.0)
 
 
 def later(x: Float[Array, " H"], factor: float) -> Float[Array, " H"]:
@@ -251,5 +251,5 @@ class FeatureErrors(AbstractPersonSum):
         goes_on = jnp.arange(F.shape[0]) < last
         ended = self.rewarding.ended(stay)
         after = jnp.where(goes_on, jnp.append(F[1:], 0.0), 0.0)
-        delta = self.rewarding.unit * self.rewarding.rewards(stay) + self.rewarding.gamma * after - F
+        delta = self.rewarding.reward_scale * self.rewarding.rewards(stay) + self.rewarding.gamma * after - F
         return later(jnp.where(goes_on | ended, delta, 0.0), self.rewarding.gamma * self.trace)

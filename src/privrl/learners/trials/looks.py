@@ -219,14 +219,14 @@ def _arm(trial: Trial, state: TrialState, t: int, arm: int, is_open: bool) -> Ar
     v, variance = outcome.missing_value, float(state.variance[outcome.name][t])
     mean = (total + (own.centre - v) * received) / n + v if n else math.nan
     inside = min(max(mean, 0.0), 1.0)
-    noise = variance * (1 + (own.centre - v) ** 2 / own.unit**2)
+    noise = variance * (1 + (own.centre - v) ** 2 / own.record_weight**2)
     se = math.sqrt(inside * (1 - inside) / n + noise / n**2) if n else math.inf
     width = outcome.high - outcome.low
     return ArmLook(
         name=trial.arms[arm],
         assigned=round(n),
         received=received,
-        received_se=math.sqrt(variance) / own.unit,
+        received_se=math.sqrt(variance) / own.record_weight,
         mean=outcome.low + width * mean,
         mean_se=width * se,
         is_open=is_open,

@@ -237,7 +237,7 @@ class Trial(AbstractOnlineLearner):
         t = jnp.minimum(state.looks, L - 1)
         running, variance = {}, {}
         for name, (own, _) in self.statistics().items():
-            units = jnp.asarray([own.unit, 1.0])[None, None]
+            units = jnp.asarray([own.record_weight, 1.0])[None, None]
             running[name] = state.running[name].at[t].set(released[name].value / units)
             noise = jnp.broadcast_to(released[name].noise.variance, own.shape)
             variance[name] = state.variance[name].at[t].set(noise.reshape(-1)[0])
@@ -322,7 +322,7 @@ class Trial(AbstractOnlineLearner):
         estimate = (weight * (m[:, 1] - m[:, 0])).sum()
         increments = increments_of_noise(L)
         of_running = (np.cumsum(increments, axis=0) ** 2).sum(axis=1)
-        white = state.variance[name][look] / jnp.asarray(of_running)[look] * (1 + shift**2 / own.unit**2)
+        white = state.variance[name][look] / jnp.asarray(of_running)[look] * (1 + shift**2 / own.record_weight**2)
         noise = white[None] * (jnp.einsum("lk,lj->kj", inside, increments) ** 2).sum(axis=1)[:, None]  # in `total`
         pooled = _variance(total.sum(axis=1), safe.sum(axis=1), noise.sum(axis=1))
         separate = (_variance(total, safe, noise) / safe).sum(axis=1)

@@ -15,7 +15,7 @@ from privrl.privacy.accounting.composition import epsilon_of, mu_of, rho_of
 from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import zcdp_epsilon
 from privrl.privacy.accounting.ledger import Ledger, ReleaseRecord
-from privrl.privacy.accounting.signature import sign, verify
+from privrl.privacy.accounting.signature import sign, verify_signature
 from privrl.privacy.noise.sources import ORIGIN_WORDS, Origin
 
 Relation = Literal["record", "visits", "reports", "function"]
@@ -209,7 +209,7 @@ class Certificate:
 
     def verify(self, key: Ed25519PublicKey) -> None:
         """Raises `SignatureError` unless the owner of `key` signed exactly this certificate."""
-        verify(self.canonical(), self.signature, key)
+        verify_signature(self.canonical(), self.signature, key)
 
     def to_json(self) -> dict[str, object]:
         """A JSON object; infinities are written as the string "inf"."""

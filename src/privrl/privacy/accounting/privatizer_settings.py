@@ -30,7 +30,7 @@ def privatizer_settings(privatizer: AbstractPrivatizer) -> dict[str, object]:
     return {"class": name, **{f.name: _plain(getattr(privatizer, f.name)) for f in fields(privatizer)}}  # type: ignore[arg-type]
 
 
-def privatizer_of(settings: Mapping[str, Any], functions: Mapping[str, PublishedNoise]) -> AbstractPrivatizer:
+def rebuild_privatizer(settings: Mapping[str, Any], functions: Mapping[str, PublishedNoise]) -> AbstractPrivatizer:
     """Rebuilds the privatizer with these settings, which may name only the given `functions`."""
     name = str(settings["class"])
     if name not in _OWN:

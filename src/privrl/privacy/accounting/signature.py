@@ -58,7 +58,7 @@ def sign(content: bytes, key: Ed25519PrivateKey) -> str:
     return base64.b64encode(key.sign(content)).decode()
 
 
-def verify(content: bytes, signature: str, key: Ed25519PublicKey) -> None:
+def verify_signature(content: bytes, signature: str, key: Ed25519PublicKey) -> None:
     """Raises `SignatureError` unless the owner of `key` signed these bytes."""
     if not signature:
         raise SignatureError("The certificate is not signed.")

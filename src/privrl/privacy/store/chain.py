@@ -95,7 +95,7 @@ def next_link(select: Execute, last: Link, kind: str, subject: str) -> Link:
     return Link(last.number + 1, hashlib.sha256(last.hash + content).digest())
 
 
-def verify(select: Execute, path: str) -> None:
+def verify_chain(select: Execute, path: str) -> None:
     """Recomputes the chain from the tables. Refuses a store whose chain and tables disagree."""
     last, seen = START, defaultdict[str, list[str]](list)
     for number, kind, subject, written in events_after(select, START.number):

@@ -184,7 +184,7 @@ class FileEngine(AbstractEngine):
         if schema_of(self.db) != expected_schema():
             raise StoreError(f"The tables or guards of `{self.path}` were changed. It can no longer be trusted.")
         with self.snapshot():
-            _chain.verify(self.execute, self.title)
+            _chain.verify_chain(self.execute, self.title)
 
     def _check_one_state(self) -> None:
         """Refuses a file whose sums and digests are of two states. If a copy is put beside the write-ahead log of

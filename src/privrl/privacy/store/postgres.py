@@ -258,7 +258,7 @@ class PostgresEngine(AbstractEngine):
             )
             if found != (expected_triggers, expected_columns, expected_constraints):
                 raise StoreError(f"The tables or guards of `{self.title}` were changed. It can no longer be trusted.")
-            _chain.verify(self.execute, self.title)
+            _chain.verify_chain(self.execute, self.title)
 
     def _comment(self) -> str | None:
         """The comment that marks a store; `None` for a schema without tables."""

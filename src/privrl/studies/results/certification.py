@@ -23,7 +23,7 @@ from privrl.contracts.untrusted import read_bytes
 from privrl.learners.published_noise import published
 from privrl.privacy.accounting.certificate import Certificate, read_certificate
 from privrl.privacy.accounting.certificate_check import Derived, cost_problems, derived_problems, release_problems, same
-from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, privatizer_of
+from privrl.privacy.accounting.privatizer_settings import UnknownPrivatizerError, function_name, rebuild_privatizer
 from privrl.privacy.accounting.signature import SignatureError
 from privrl.privacy.continual.participation import Participation
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
@@ -318,7 +318,7 @@ def _settings_problems(certificate: Certificate, authenticated: bool) -> list[st
         return ["It records no settings from which it could be derived."]
     try:
         learner = learner_of(study["learner"])
-        privatizer = privatizer_of(study["privatizer"], _FUNCTIONS)
+        privatizer = rebuild_privatizer(study["privatizer"], _FUNCTIONS)
         enforced = _plain(_asked(learner, learner.bounds))
         rebuilt = _asked(learner, lambda: _study(learner, certificate, study["users"], privatizer))
     except (NotOursError, UnknownPrivatizerError) as error:
