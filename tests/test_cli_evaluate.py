@@ -67,6 +67,7 @@ def test_what_is_not_better_is_withheld_where_that_is_required(tmp_path: Path) -
     called = call(*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--require-better", "--out", out)
     assert called.code == 3, called.err
     assert called.out.strip().splitlines()[-2] == "Not shown to be better than practice."
+    assert "fit without `--require-better`" in called.out.strip().splitlines()[-1]
     assert "The budget is spent, and there is no policy" in called.out
     assert set(files(out)) == {"certificate.json", "evaluation.json", "report.json"}
     assert set(json.loads((out / "certificate.json").read_text())["files"]) == {"evaluation.json", "report.json"}
@@ -238,6 +239,8 @@ def test_what_is_stated_goes_into_the_certificate(table: Path, fitted: Path, tmp
     texts = ("--purpose", "dosing <review>", "--data-period", "2019 to 2021", "--controller", "clinic")
     called = call("evaluate", table, fitted, "--spend-anyway", *UNIT, *BUDGET, *texts, "--out", tmp_path / "out")
     assert called.code == 0 and "stated      data period: 2019 to 2021" in called.out, called.err
+    last = called.out.strip().splitlines()[-1]
+    assert last.startswith("Next step: a pilot with ") and f"`privrl pilot init {fitted} --people " in last
     assert (
         json.loads((tmp_path / "out" / "evaluation-certificate.json").read_text())["stated"]["controller"] == "clinic"
     )

@@ -21,6 +21,13 @@ def test_the_suggestion_is_the_one_of_the_plan():
     )
 
 
+def test_the_suggestion_names_the_folder_or_says_that_no_policy_was_kept():
+    given = (evaluation(0.625, 0.104), (0.0, 1.0))
+    assert "`privrl pilot init 'my policy' --people 1400 " in suggest_pilot(*given, "my policy").sentence
+    none = suggest_pilot(*given, None).sentence
+    assert "pilot init" not in none and "fit without `--require-better`" in none
+
+
 @pytest.mark.parametrize(("practice", "gain"), [(0.99, 0.5), (0.5, -0.2), (-3.0, None), (7.0, 0.3)])
 def test_every_evaluation_has_a_suggestion(practice, gain):
     found = suggest_pilot(evaluation(practice, gain), (0.0, 5.0))

@@ -121,7 +121,8 @@ def evaluate(
         }
         evaluation = privrl.evaluate(data, chosen, **arguments, store=store, executor=executor)
     save(out, partial(evaluation.save, overwrite=overwrite))
-    pilot = suggest_pilot(evaluation, evaluation.certificate.return_range)
+    place = str(policy) if policy.is_dir() else "POLICY"
+    pilot = suggest_pilot(evaluation, evaluation.certificate.return_range, place)
     if json:
         certificate = evaluation.certificate.to_json()
         facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}

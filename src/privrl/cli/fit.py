@@ -151,7 +151,10 @@ def _facts(env: AnyEnv, result: Result, seeds: int) -> dict[str, Any]:
 
 def _content(result: Result, found: dict[str, Any], out: Path | None) -> dict[str, Any]:
     """What the command says, as JSON."""
-    pilot = None if result.evaluation is None else suggest_pilot(result.evaluation, result.certificate.return_range)
+    place = None if result.policy is None else "POLICY" if out is None else str(out)
+    pilot = (
+        None if result.evaluation is None else suggest_pilot(result.evaluation, result.certificate.return_range, place)
+    )
     certificate = result.certificate.to_json()
     return {
         **decision_json(result.decision),

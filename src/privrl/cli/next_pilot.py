@@ -1,6 +1,7 @@
 """The pilot that would settle what an evaluation leaves open, from public numbers and releases alone."""
 
 import math
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +21,13 @@ class NextPilot:
         people: its largest number of people; `None` if a million are not enough.
         gain: the gain, on the scale of the outcome.
         points: the same in hundredths, if outcomes lie between 0 and 1.
+        folder: where the policy is saved; `None` if there is no policy.
     """
 
     people: int | None
     gain: float
     points: int | None
+    folder: str | None
 
     @property
     def sentence(self) -> str:
@@ -33,9 +36,14 @@ class NextPilot:
         gain = "1 point" if self.points == 1 else gain
         if self.people is None:
             return f"A pilot of a million people would not show a gain of {gain} reliably at epsilon {EPSILON:g}."
+        shows = (
+            f"a pilot with {self.people:,} people would show a gain of {gain} in nine of ten cases at epsilon "
+            f"{EPSILON:g}, whatever was not recorded"
+        )
+        if self.folder is None:
+            return f"Next step: {shows}. It needs the policy, which was not kept: fit without `--require-better`."
         return (
-            f"Next step: a pilot with {self.people:,} people would show a gain of {gain} in nine of ten cases at "
-            f"epsilon {EPSILON:g}, whatever was not recorded (`privrl pilot init POLICY --people {self.people} "
+            f"Next step: {shows} (`privrl pilot init {shlex.quote(self.folder)} --people {self.people} "
             f"--epsilon {EPSILON:g} --delta {DELTA:g} --out pilot.toml`)."
         )
 
@@ -45,12 +53,15 @@ class NextPilot:
         return {**numbers, "sentence": self.sentence}
 
 
-def suggest_pilot(evaluation: Evaluation, return_range: tuple[float, float] | None) -> NextPilot:
+def suggest_pilot(
+    evaluation: Evaluation, return_range: tuple[float, float] | None, folder: str | None = "POLICY"
+) -> NextPilot:
     """Suggests a pilot of the whole advice, for the gain that the model of the evaluation names, or for a usual one.
 
     Arguments:
         evaluation: released estimates.
         return_range: the range of returns that the evaluation enforced; 0 to 1 by default.
+        folder: where the policy is saved; `None` if there is no policy.
     """
     from privrl.learners.trials.trial import find_people
 
@@ -61,4 +72,5 @@ def suggest_pilot(evaluation: Evaluation, return_range: tuple[float, float] | No
     gain = _USUAL if named is None or named.value < _MARGIN * width else named.value / width
     share = max(math.floor(100 * min(gain, 1 - _MARGIN - practice)), 1) / 100
     people = find_people(practice, share, epsilon=EPSILON, delta=DELTA)
-    return NextPilot(people, share * width, round(100 * share) if (low, high) == (0.0, 1.0) else None)
+    points = round(100 * share) if (low, high) == (0.0, 1.0) else None
+    return NextPilot(people, share * width, points, folder)
