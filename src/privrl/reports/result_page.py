@@ -80,7 +80,7 @@ def render_result(
         policy=render_policy(_shown(result, withheld=withheld), names) if not withheld or show_withheld else "",
         advice=render_advice(result, situations, names, withheld=withheld) if not withheld or show_withheld else "",
         officer=render_officer(saved, earlier),
-        enforced=[str(rule) for rule in result.facts.get("rules", ())],
+        enforced=[str(rule) for rule in result.rules],
         folder=Path(folder).resolve().name,
     )
 

@@ -202,7 +202,7 @@ def fit(
                 raise TypeError(f"`data` is a `{type(data).__name__}`; give a path, a dataset or an environment.")
     report = result.report if recipe is None else {"recipe": recipe.name, **result.report}
     if "choice" in report:
-        report = {**report, "rules": [*result.facts.get("rules", ()), report["choice"]]}
+        report = {**report, "rules": [*result.rules, report["choice"]]}
     return finish(result.reporting(report))
 
 

@@ -146,7 +146,7 @@ def fit_files(
     ends = Ends(tuple(description.terminal or ()), description.rewards_at_end, logged=bool(description.propensity))
     paying = (budget, description.unit)
     result = fit_object(task, data, ends, key, noun, store, executor, *paying, description.products)
-    rules = [*description.rules(noun), *result.facts.get("rules", ())]
+    rules = [*description.rules(noun), *result.rules]
     return result.reporting({**result.report, "table": description.given, "rules": rules})
 
 

@@ -54,7 +54,7 @@ class Finish:
         names = {name: list(given) for name, given in self.names.items() if given}
         result = result.reporting({**result.report, **({"names": names} if names else {})})
         result = replace(result, certificate=result.certificate.stating(self.stated))
-        warn_of_delta(result.certificate, result.facts.get("users"))
+        warn_of_delta(result.certificate, result.users)
         return result if self.key is None else result.signed(self.key)
 
 

@@ -112,6 +112,16 @@ class Result:
         return cast(ReportFacts, self.report)
 
     @property
+    def users(self) -> int | None:
+        """The number of people, if it is public."""
+        return cast(ReportFacts, self.report).get("users")
+
+    @property
+    def rules(self) -> list[str]:
+        """The rules that the policy keeps, as they were written, and a sentence on a choice."""
+        return cast(ReportFacts, self.report).get("rules", [])
+
+    @property
     def decision(self) -> Decision | None:
         """What was decided about the policy, computed from the policy itself and from its evaluation.
 
