@@ -6,6 +6,7 @@ import pytest
 
 import privrl
 from privrl.contracts.release import Release
+from privrl.learners.tabular import bernstein_ucbvi, hoeffding_ucbvi, obi, pucb
 from privrl.learners.tabular.hoeffding_ucbvi import HoeffdingUCBVI
 from privrl.learners.tabular.obi import OBI
 from privrl.learners.tabular.optimistic_counts import AbstractOptimist, CountedModel
@@ -56,6 +57,24 @@ def test_values_are_optimistic_and_widths_shrink_with_people_and_grow_with_noise
     assert (few >= best - 1e-12).all() and (many >= best - 1e-12).all()
     assert (few >= many - 1e-12).all() and few.sum() > many.sum()
     assert (noisy >= many - 1e-12).all() and noisy.sum() > many.sum()
+
+
+@pytest.mark.parametrize(("people", "noise"), [(40, 0.0), (60, 3.0), (400, 20.0)])
+def test_widths_cover_sampling_and_noise(people, noise):
+    """Of 4,000 draws of the counts of one state and action, more than 85% of the upper ends are above P* V."""
+    rng, truth, V = np.random.default_rng(0), np.array([0.4, 0.3, 0.2, 0.1]), jnp.arange(4.0)[::-1]
+    shape = (4, 1_000)  # draws, as states and actions
+    n = rng.multinomial(people, truth, shape) + noise * rng.normal(size=(*shape, 4))
+    N = people + noise * rng.normal(size=shape)
+    counts, visits = (Release(jnp.asarray(x), GaussianNoise(noise, x.shape)) for x in (n, N))
+    for module in (pucb, obi, hoeffding_ucbvi, bernstein_ucbvi):
+        width = getattr(module, "_width", None) or module.hoeffding_width
+        both = visits if module in (pucb, bernstein_ucbvi) else None
+        model = CountedModel.from_releases(counts, (1, *shape), both).stage(jnp.asarray(0))
+        PV = model.kernel @ V
+        upper = PV + width(model, V, (model.kernel * (V[None, None] - PV[..., None]) ** 2).sum(axis=-1))
+        assert float(model.known.mean()) > 0.99
+        assert float((upper >= truth @ V)[model.known].mean()) > 0.85, module.__name__
 
 
 def test_counts_that_cannot_be_told_from_noise_are_unknown():
