@@ -82,7 +82,7 @@ def test_sums_hold_the_people_of_each_arm_and_missing_ones_add_nothing(store, cl
     statistic = channel.statistic
     for arm in (0, 1):
         own = [one.number for one in kept if one.arm == arm and one.number not in (2, 5)]
-        expected = [statistic.unit * len(own), sum(survives(str(i), arm) - statistic.centre for i in own)]
+        expected = [statistic.record_weight * len(own), sum(survives(str(i), arm) - statistic.centre for i in own)]
         np.testing.assert_allclose(total[arm], expected, atol=1e-3)
 
 
@@ -182,17 +182,17 @@ def test_looks_are_those_of_a_recount_if_people_overlap_return_and_come_late_and
     )
     protocol = dataclasses.replace(
         PROTOCOL,
-        people=200,
+        people=120,
         arms=arms,
         looks=5,
         phases=phases,
         epsilon=1e5,
-        patience=15.0,
+        patience=10.0,
         outcome=privrl.Outcome("survival", missing=0.25),
     )
     pilot, rng = conduct(store, clock, protocol), np.random.default_rng(1)
     people, came, due, plans = [], [], [], []
-    for i in range(200):
+    for i in range(120):
         clock.time += 1.0
         ticket = pilot.begin_episode(str(i))
         if i % 5 == 4:
@@ -200,7 +200,7 @@ def test_looks_are_those_of_a_recount_if_people_overlap_return_and_come_late_and
         came.append(clock.time)
         plans.append(ticket.plan)
         people.append((ticket, pilot._arrivals.counts(ticket), None))
-        due.append((clock.time + rng.exponential(8.0), i, float(rng.random() < (0.1 if ticket.arm == 1 else 0.6))))
+        due.append((clock.time + rng.exponential(5.0), i, float(rng.random() < (0.1 if ticket.arm == 1 else 0.6))))
         for one in [one for one in due if one[0] <= clock.time]:
             due.remove(one)
             _, number, value = one

@@ -73,7 +73,7 @@ def test_the_certificate_of_a_conducted_pilot_is_audited_from_outside():
     """The attacker knows the arm and sees all looks, and weighs them as the white noise below them asks for."""
     own, _ = Trial(LIVE).statistics()["survival"]
     seen = {value: np.stack([conducted(value) for _ in range(RUNS)]) for value in (0.0, 1.0, math.nan)}
-    units = np.array([own.unit, 1.0])
+    units = np.array([own.record_weight, 1.0])
     of_one = np.linalg.solve(np.tril(toeplitz(SquareRoot(2).decoding)), np.ones(2))
     terms = {0.0: (1, -own.centre), 1.0: (1, 1 - own.centre), math.nan: (0, 0)}
     found = {}

@@ -35,7 +35,7 @@ class _ExactCount(ArmSums):
     """The number received is released with the noise of the sum, as if it cost nothing: (1, G - c)."""
 
     @property
-    def unit(self) -> float:
+    def record_weight(self) -> float:
         return 1.0
 
 
