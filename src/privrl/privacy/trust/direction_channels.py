@@ -32,7 +32,7 @@ from privrl.privacy.noise.lattice import Lattice, choose_lattice
 from privrl.privacy.noise.random_words import Words
 from privrl.privacy.noise.sources import Randomness, exact_uniform, standard_normal, uniform
 from privrl.privacy.trust.channels import Number, sensitivity_of
-from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractWholeTerms
 
 _STEPS = 2.0**32  # steps of the grid in one radius
 
@@ -142,7 +142,7 @@ class DirectionChannel(AbstractLocalChannel):
         return DirectionReports(self, lattice, float(self.epsilon), float(self.radius))
 
 
-class DirectionReports(AbstractReports):
+class DirectionReports(AbstractWholeTerms):
     """Directions in whole steps of a public grid, with 2^32 steps to the radius.
 
     **Formal guarantee.** As for `DirectionChannel`. The probability of a lie is that of randomised response over two
@@ -163,16 +163,8 @@ class DirectionReports(AbstractReports):
         return self.statistic.shape
 
     @property
-    def length(self) -> int:
-        return math.prod(self.shape) + 1
-
-    @property
     def largest(self) -> int:
         return int(_STEPS)
-
-    def truth(self, record: PyTree, query: PyTree, index: int) -> Int64[np.ndarray, "..."]:
-        del index
-        return self.lattice.round_record(self.statistic, record, query)
 
     def randomise(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
         if not isinstance(randomness, Words):
@@ -200,12 +192,6 @@ class DirectionReports(AbstractReports):
                 raise ValueError(f"Expected a report of shape {shape} with integers, of norm {int(longest)} at most.")
 
         return check
-
-    def steps_of_each(
-        self, reports: Int64[np.ndarray, "B ..."], query: PyTree, indices: Int64[np.ndarray, " B"]
-    ) -> Int64[np.ndarray, "B length"]:
-        del query
-        return np.concatenate([reports.reshape(len(reports), -1), np.ones_like(indices)[:, None]], axis=1)
 
     def totals(self, steps: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
         value = steps[:-1].reshape(self.shape).astype(np.float64) * (self.radius / _STEPS)

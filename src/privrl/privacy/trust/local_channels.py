@@ -7,6 +7,7 @@ honest device sends one, and a single huge number would outweigh all others.
 """
 
 import abc
+import math
 from collections.abc import Callable
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from jaxtyping import Array, Int64, PRNGKeyArray, PyTree
 
 from privrl.contracts.release import Release
 from privrl.contracts.statistic import AbstractStatistic
+from privrl.privacy.noise.lattice import Lattice
 from privrl.privacy.noise.sources import Randomness
 from privrl.privacy.trust.channels import AbstractChannel, Number
 
@@ -131,6 +133,26 @@ class AbstractReports(AbstractChannel):
 
     def empty(self) -> Release:
         return self.channel.empty()
+
+
+class AbstractWholeTerms(AbstractReports):
+    """Reports of whole terms, in steps of a public lattice. Sums add up the reports, and count them."""
+
+    lattice: eqx.AbstractVar[Lattice]
+
+    @property
+    def length(self) -> int:
+        return math.prod(self.shape) + 1
+
+    def truth(self, record: PyTree, query: PyTree, index: int) -> Int64[np.ndarray, "..."]:
+        del index
+        return self.lattice.round_record(self.statistic, record, query)
+
+    def steps_of_each(
+        self, reports: Int64[np.ndarray, "B ..."], query: PyTree, indices: Int64[np.ndarray, " B"]
+    ) -> Int64[np.ndarray, "B length"]:
+        del query
+        return np.concatenate([reports.reshape(len(reports), -1), np.ones_like(indices)[:, None]], axis=1)
 
 
 @eqx.filter_jit

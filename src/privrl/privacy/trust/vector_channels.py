@@ -14,7 +14,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.privacy.noise.lattice import Lattice, choose_lattice
 from privrl.privacy.noise.sources import Randomness, white_noise
 from privrl.privacy.trust.channels import Number, noise_of, noise_of_sum, sensitivity_of
-from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractReports
+from privrl.privacy.trust.local_channels import AbstractLocalChannel, AbstractWholeTerms
 
 _MAX_SCALES = 40  # noise exceeds this number of scales with a probability of exp(-800) or exp(-40) (Laplace)
 
@@ -62,7 +62,7 @@ class VectorChannel(AbstractLocalChannel):
         return VectorReports(self, lattice)
 
 
-class VectorReports(AbstractReports):
+class VectorReports(AbstractWholeTerms):
     """Whole terms with noise, in steps of a public lattice; for a symmetric matrix its upper triangle.
 
     **Formal guarantee.** The lattice is that of `choose_lattice` for records that fill every entry, so a report costs
@@ -82,10 +82,6 @@ class VectorReports(AbstractReports):
         return self.statistic.steps_shape
 
     @property
-    def length(self) -> int:
-        return math.prod(self.shape) + 1
-
-    @property
     def largest(self) -> int:
         limit = self.lattice.limit
         return (math.isqrt(limit) if self.lattice.kind == "l2" else limit) + _MAX_SCALES * self.lattice.noise
@@ -93,10 +89,6 @@ class VectorReports(AbstractReports):
     @property
     def _noise(self) -> AbstractNoise:
         return noise_of(self.statistic, self.channel.mechanism, self.lattice.scale)
-
-    def truth(self, record: PyTree, query: PyTree, index: int) -> Int64[np.ndarray, "..."]:
-        del index
-        return self.lattice.round_record(self.statistic, record, query)
 
     def randomise(self, truth: Int64[np.ndarray, "..."], randomness: Randomness) -> Int64[np.ndarray, "..."]:
         noisy = self.lattice.add_noise(self._noise, truth, randomness) if self.lattice.noise else truth
@@ -111,12 +103,6 @@ class VectorReports(AbstractReports):
                 raise ValueError(f"Expected a report of shape {shape} with integers from {-largest} to {largest}.")
 
         return check
-
-    def steps_of_each(
-        self, reports: Int64[np.ndarray, "B ..."], query: PyTree, indices: Int64[np.ndarray, " B"]
-    ) -> Int64[np.ndarray, "B length"]:
-        del query
-        return np.concatenate([reports.reshape(len(reports), -1), np.ones_like(indices)[:, None]], axis=1)
 
     def totals(self, steps: Int64[np.ndarray, " length"]) -> tuple[Array, Array]:
         value = self.lattice.value(self._noise, steps[:-1].reshape(self.shape))
