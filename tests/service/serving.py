@@ -81,14 +81,15 @@ def study_file(folder: Path, text: str, store: Path | str = "study.db", **change
     return file
 
 
-def documented(endpoints: tuple[Endpoint, ...], method: str, path: str) -> set[str]:
-    """The reasons that the OpenAPI document names for a request."""
+def documented(endpoints: tuple[Endpoint, ...], method: str, path: str) -> tuple[set[str], set[str]]:
+    """The statuses and the reasons that the OpenAPI document names for a request."""
     paths = json.loads(openapi_document(endpoints))["paths"]
     known = [
         name for name in paths if re.fullmatch(re.sub(r"{\w+}", "[^/]+", name), path) and method.lower() in paths[name]
     ]
-    answers = [answer for name in known for answer in paths[name][method.lower()]["responses"].values()]
-    return {word for answer in answers for word in re.findall(r"urn:privrl:problem:([a-z-]+)", answer["description"])}
+    answers = {status: one for name in known for status, one in paths[name][method.lower()]["responses"].items()}
+    words = " ".join(one["description"] for one in answers.values())
+    return set(answers), set(re.findall(r"urn:privrl:problem:([a-z-]+)", words))
 
 
 class Service:
@@ -154,8 +155,10 @@ class Service:
         found = {name.decode(): value.decode() for name, value in start["headers"]}
         self.request_id = found.pop("x-request-id", "")  # random, so that answers can be compared without it
         reply = Reply(start["status"], found, b"".join(part.get("body", b"") for part in parts))
+        statuses, reasons = documented(self._endpoints, method, path)
+        assert not statuses or str(reply.status) in statuses
         if reply.headers.get("content-type") == "application/problem+json":
-            assert reply.reason in documented(self._endpoints, method, path) | {"failed", "not-found", "not-allowed"}
+            assert reply.reason in reasons | {"failed", "not-found", "not-allowed"}
         return reply
 
     def content(self) -> list[str]:

@@ -31,7 +31,17 @@ pytestmark = [
         reason="Building the image needs buildah on Debian, and root.",
     ),
 ]
-PACKAGES = ("python3-venv", "passwd", "coreutils", "dash", "base-files", "base-passwd", "sed", "libstdc++6")
+PACKAGES = (
+    "python3-venv",
+    "passwd",
+    "coreutils",
+    "dash",
+    "base-files",
+    "base-passwd",
+    "findutils",
+    "sed",
+    "libstdc++6",
+)
 
 
 def run(*command: str | Path, **options: str | Path) -> str:

@@ -36,6 +36,9 @@ def test_it_says_who_needs_a_key_and_what_a_probe_answers() -> None:
     assert paths[f"{study}/tickets"]["post"]["security"] == [{"key": []}, {}]  # of devices, only in some studies
     assert "security" not in paths[f"{study}/certificate"]["get"]
     assert "missing" in paths["/readyz"]["get"]["responses"]["503"]["description"]
+    assert {"200", "201"} < paths[f"{study}/reports"]["post"]["responses"].keys()  # new, and counted before
+    assert "304" in paths[f"{study}/plan"]["get"]["responses"]
+    assert paths[f"{study}/outcomes"]["post"]["tags"] == paths[f"{study}/outcomes:batch"]["post"]["tags"] == ["pilots"]
     operator = json.loads(openapi_document(operator_endpoints.ENDPOINTS))["paths"]
     assert operator["/metrics"]["get"]["security"] == [{"key": []}]
     operations = [one for some in (*paths.values(), *operator.values()) for one in some.values()]

@@ -107,6 +107,7 @@ class Endpoint:
             service then neither counts nor times them.
         tag: the group in the OpenAPI document.
         unready: the response may also have the status 503, with the same content.
+        also: further responses without content: their status and what it means.
     """
 
     name: str
@@ -124,6 +125,7 @@ class Endpoint:
     private: bool
     tag: str
     unready: bool
+    also: tuple[tuple[int, str], ...]
 
 
 def endpoint(
@@ -141,12 +143,13 @@ def endpoint(
     private: bool = False,
     tag: str = "all studies",
     unready: bool = False,
+    also: tuple[tuple[int, str], ...] = (),
 ) -> Callable[[Handler], Endpoint]:
     """Declare a handler as an `Endpoint`; the first line of its docstring is the summary."""
 
     def declare(handler: Handler) -> Endpoint:
         summary = (inspect.getdoc(handler) or "").partition("\n")[0].rstrip(".")
-        facts = roles, takes, gives, status, limit, refuses, shared, private, tag, unready
+        facts = roles, takes, gives, status, limit, refuses, shared, private, tag, unready, also
         return Endpoint(name, method, path, handler, summary, *facts)
 
     return declare

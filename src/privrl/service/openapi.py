@@ -54,6 +54,7 @@ def _operation(endpoint: Endpoint, by_type: dict[type, _Object]) -> _Object:
     if endpoint.gives:
         success["content"] = _content(endpoint.gives, by_type)
     found["responses"] = {str(endpoint.status): success}
+    found["responses"] |= {str(status): {"description": meaning} for status, meaning in endpoint.also}
     if endpoint.unready:
         found["responses"]["503"] = success | {"description": "Not ready: `missing` says why"}
     keys = ("no-key", "wrong-key") if endpoint.roles else ()

@@ -177,6 +177,7 @@ async def draw_actions(call: Call) -> ActionAnswers:
     refuses=("not-offered", *_NOT_OPEN),
     private=True,
     tag="central studies",
+    also=((304, "`If-None-Match` has the ETag of the newest plan"),),
 )
 async def show_newest_plan(call: Call) -> Response:
     """Return the newest plan; its ETag is its number."""
@@ -250,6 +251,7 @@ async def count_episodes(call: Call) -> Response:
     status=204,
     refuses=(*_TICKET, "bad-record", *_NOT_READY),
     private=True,
+    tag="pilots",
 )
 async def count_outcomes(call: Call) -> Response:
     """Count the outcomes of a ticket once. The response is the same if they were counted before or come too late."""
@@ -269,6 +271,7 @@ async def count_outcomes(call: Call) -> Response:
     limit=BATCH * 2_048,
     refuses=(*_TICKET, "bad-record", *_NOT_READY),
     private=True,
+    tag="pilots",
 )
 async def count_outcomes_of_many(call: Call) -> Response:
     """Count the outcomes of several people, at most 1,000. All are checked before any is counted."""
@@ -327,6 +330,7 @@ async def show_plan(call: Call) -> Response:
     ),
     shared=True,
     tag="local studies",
+    also=((200, "The same report was counted before"),),
 )
 async def count_report(call: Call) -> Response:
     """Count a randomised report once per ticket: 201, or 200 if the same one was counted before."""
@@ -403,7 +407,14 @@ async def show_study_readiness(call: Call) -> Response:
     return _readiness(health, not health.missing)
 
 
-@endpoint("client", "GET", "/client/{file}", refuses=("not-found",), tag="service")
+@endpoint(
+    "client",
+    "GET",
+    "/client/{file}",
+    refuses=("not-found",),
+    tag="service",
+    also=((304, "`If-None-Match` has the ETag of the file"),),
+)
 async def show_client(call: Call) -> Response:
     """Return a file of the npm package of the clients, for pages of this origin. Others ship their own copy."""
     name = call.path_params["file"]
