@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,18 @@ def test_retry_after_is_respected_and_the_time_is_bounded(
     with pytest.raises(ServiceError) as caught:
         AppClient(door.url, service.key, retry_seconds=0).arrive("a")
     assert (caught.value.status, caught.value.reason, caught.value.retry_after) == (502, "", None)
+
+
+def test_threads_that_come_and_go_leave_no_connections(service: Service, door: Door) -> None:
+    """Some servers of apps have a thread for each request."""
+    app = AppClient(door.url, service.key)
+    for _ in range(5):
+        one = threading.Thread(target=app.arrive, args=("a",))
+        one.start()
+        one.join()
+    assert len(door.seen) == 5 and len(app._idle) == 1
+    app.close()
+    assert not app._idle and app.arrive("a").number == 0
 
 
 def test_a_refusal_is_not_repeated(service: Service, door: Door) -> None:

@@ -6,11 +6,11 @@ a 500 or a 503, as long as `retry_seconds` allows. An answer's `Retry-After` is 
 """
 
 import asyncio
+import contextlib
 import http.client
 import json
 import random
 import ssl
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,8 +89,7 @@ class AppClient:
         self._context = context or (ssl.create_default_context() if parts.scheme == "https" else None)
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         self._timeout, self._retry_seconds = timeout, retry_seconds
-        self._kept = threading.local()  # the connection of each thread
-        self._connections: list[http.client.HTTPConnection] = []
+        self._idle: list[http.client.HTTPConnection] = []  # open connections that no thread uses now
 
     def arrive(self, user: str | int, visit: str | int = "", groups: Mapping[str, str] | None = None) -> Arrival:
         """Get a person's ticket; the same ids get the same one.
@@ -152,9 +151,9 @@ class AppClient:
                     raise
 
     def close(self) -> None:
-        """Close all connections; a later call opens them again."""
-        for connection in self._connections:
-            connection.close()
+        """Close all connections that are not in use; a later call opens others."""
+        while self._idle:
+            self._idle.pop().close()
 
     def __enter__(self) -> "AppClient":
         return self
@@ -189,20 +188,17 @@ class AppClient:
             connection.close()
             detail = f"The service did not answer ({type(error).__name__}). Send the request again: it counts once."
             raise ServiceError(0, "", detail) from None
+        self._idle.append(connection)
         if 200 <= answer.status < 300:
             return json.loads(content) if content else None
         raise _refusal(answer.status, content, answer.getheader("retry-after"))
 
     def _connection(self) -> http.client.HTTPConnection:
-        found = getattr(self._kept, "connection", None)
-        if found is None:
-            found = self._kept.connection = (
-                http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
-                if self._context is None
-                else http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
-            )
-            self._connections.append(found)
-        return found
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        if self._context is None:
+            return http.client.HTTPConnection(self._host, self._port, timeout=self._timeout)
+        return http.client.HTTPSConnection(self._host, self._port, timeout=self._timeout, context=self._context)
 
 
 class AsyncAppClient:
