@@ -103,6 +103,9 @@ def test_evaluate_adds_two_files_with_its_own_certificate(table: Path, fitted: P
     assert own["unit"] == "patient" and "gain" in content  # none, where the noise hides it
     certified = call("certify", fitted)
     assert certified.code == 0 and "The evaluation has its own certificate" in certified.out
+    # What is said first is about the policy that is in the folder. It was "Released" if the evidence supports limits.
+    words = "Released without evidence, at your request. The saved policy is not the one that was compared"
+    assert " ".join(called.out.split()).startswith(words) and " ".join(certified.out.split()).startswith(words)
     assert "no joint epsilon is known" in certified.out  # fit was told of no noun, so the units differ
     assert call("certify", fitted, "--json").json()["epsilon_with_evaluation"] is None
     bounded = call("certify", fitted, "--max-epsilon", "100")

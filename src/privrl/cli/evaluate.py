@@ -35,7 +35,12 @@ from privrl.studies.offline.policies import load_policy, policy_arrays
 from privrl.studies.offline.table_fit import describe_held_out
 from privrl.studies.results.binding import EVALUATION, policy_sha256
 from privrl.studies.results.certified_evaluation import check_evaluation_folder
+from privrl.studies.results.result import Result
 
+_SUPPORTED = (
+    "The evidence supports its advice up to a factor of {:g} and a weight of {:g} per episode. `privrl fit --evaluate` "
+    "saves the policy that it compares; in Python, `evaluation.released_policy` is the one that was compared here."
+)
 _PLANNED_DELTA = 1e-6
 
 
@@ -123,12 +128,13 @@ def evaluate(
     save(out, partial(evaluation.save, overwrite=overwrite))
     place = str(policy) if policy.is_dir() else "POLICY"
     pilot = suggest_pilot(evaluation, evaluation.certificate.return_range, place)
+    decision = evaluation.decide_on(chosen.policy if isinstance(chosen, Result) else chosen)
     if json:
         certificate = evaluation.certificate.to_json()
         facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
         emit(
             {
-                **decision_json(evaluation.decision),
+                **decision_json(decision),
                 **facts,
                 "evaluation": evaluation_json(evaluation),
                 "pilot": pilot.to_json(),
@@ -137,7 +143,9 @@ def evaluate(
             }
         )
     else:
-        show_decision(evaluation.decision)
+        show_decision(decision)
+        if evaluation.decision.outcome == "released" != decision.outcome:
+            say(_SUPPORTED.format(evaluation.policy.max_ratio, evaluation.policy.max_weight))
         say(str(evaluation.certificate))
         for rule in description.rules(evaluation.certificate.unit):
             say(rule)

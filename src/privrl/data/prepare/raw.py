@@ -45,7 +45,7 @@ _BLOCK_BYTES = 2**20  # of a CSV file, read at a time
 _BATCH_ROWS = 2**16  # of a Parquet file, read at a time
 _DECIMAL = "If numbers have a decimal comma, declare it (`--decimal ,`). "
 _ZONES = "Do not mix times with and without a time zone. "
-_TIMES = "Write times as in 1999-12-31 13:00:00, or give their format. "
+_TIMES = "Write times as in 1999-12-31 13:00:00, or give their format (`--time-format`). "
 _WANTED: dict[Cells, tuple[str, str]] = {
     "text": ("text in UTF-8", "Write the file in UTF-8, or declare its encoding (`--encoding cp1252`)."),
     "number": ("a number", f"Columns hold numbers unless they are declared as text (`--text`). {_DECIMAL}"[:-1]),
