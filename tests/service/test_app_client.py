@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from test_imports import ARROW, HEAVY, NUMPY, imported
 
@@ -106,6 +107,17 @@ def test_retry_after_is_respected_and_the_time_is_bounded(
     with pytest.raises(ServiceError) as caught:
         AppClient(door.url, service.key, retry_seconds=0).arrive("a")
     assert (caught.value.status, caught.value.reason, caught.value.retry_after) == (502, "", None)
+
+
+def test_numbers_may_be_those_of_numpy(service: Service, door: Door) -> None:
+    with AppClient(door.url, service.key) as app:
+        person = app.arrive(np.int64(7))  # type: ignore[arg-type]
+        assert person == app.arrive("7")
+        action = app.act(person, np.int64(0), np.int32(0))  # type: ignore[arg-type]
+        step = {"state": np.int64(0), "action": np.asarray(action), "reward": np.float32(0.5)}
+        app.finish(person, [step])  # type: ignore[list-item]
+        with pytest.raises(TypeError, match="numbers and text"):
+            app.finish(person, [{"state": object()}])  # type: ignore[dict-item]
 
 
 def test_threads_that_come_and_go_leave_no_connections(service: Service, door: Door) -> None:

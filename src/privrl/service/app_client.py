@@ -165,7 +165,7 @@ class AppClient:
 
     def _post(self, what: str, content: Mapping[str, Any]) -> Any:
         """Send the same bytes until there is an answer that repeating would not change, or time is up."""
-        body = json.dumps(content, allow_nan=False).encode()
+        body = json.dumps(content, allow_nan=False, default=_read_scalar).encode()
         end, pause = time.monotonic() + self._retry_seconds, _FIRST_PAUSE
         while True:
             try:
@@ -245,6 +245,13 @@ class AsyncAppClient:
 
 def _query(arrival: Arrival, state: int, step: int) -> dict[str, Any]:
     return {"state": state, "step": step} | ({"ticket": arrival.ticket} if arrival.ticket else {})
+
+
+def _read_scalar(value: object) -> object:
+    """The number in a scalar of NumPy or JAX."""
+    if not hasattr(value, "item"):
+        raise TypeError("A record has numbers and text only.")
+    return value.item()
 
 
 def _parts(bodies: Sequence[dict[str, Any]]) -> Iterable[Sequence[dict[str, Any]]]:
