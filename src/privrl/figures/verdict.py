@@ -218,7 +218,7 @@ def _runs(results: Results) -> list[str]:
 
 
 _Grid = tuple[str, float, int, int]
-"""Trust, delta, people and repetitions."""
+"""The notion of privacy, delta, people and repetitions."""
 
 
 def _grids(results: Results) -> dict[_Grid, list[Cell]]:
@@ -229,7 +229,9 @@ def _grids(results: Results) -> dict[_Grid, list[Cell]]:
     for cell, found in results.items():
         exact = found.certified is not None and cell.epsilon is not None
         if exact and cell.how is by_recipe and math.isclose(found.certified or 0.0, cell.epsilon or 0.0, rel_tol=1e-3):
-            grids[get(cell.recipe).trust, cell.delta or 0.0, cell.people, len(found.values)].append(cell)
+            recipe = get(cell.recipe)
+            notion = "joint" if recipe.trust == "central" and recipe.family in ("online", "control") else recipe.trust
+            grids[notion, cell.delta or 0.0, cell.people, len(found.values)].append(cell)
     return {
         kind: cells
         for kind, cells in grids.items()
@@ -242,9 +244,13 @@ def _grid(cells: Sequence[Cell], results: Results) -> list[str]:
     """A row for each world and recipe, and a column for each epsilon."""
     epsilons = sorted({cell.epsilon or 0.0 for cell in cells})
     found = {(_where(cell), cell.recipe, cell.epsilon): results[cell].final_share for cell in cells}
-    rows = []
-    for world, recipe in dict.fromkeys((_where(cell), cell.recipe) for cell in cells):
-        row = [world, f"`{recipe}`"]
+    rows: list[list[str]] = []
+    said: set[str] = set()
+    worlds = list(dict.fromkeys(map(_where, cells)))
+    pairs = dict.fromkeys((_where(cell), cell.recipe) for cell in cells)
+    for world, recipe in sorted(pairs, key=lambda pair: worlds.index(pair[0])):
+        row = ["" if world in said else world, f"`{recipe}`"]
+        said.add(world)
         for epsilon in epsilons:
             share = found.get((world, recipe, epsilon))
             row.append("" if share is None else format_estimate(*mean_and_error(share)))
