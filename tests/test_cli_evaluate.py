@@ -118,6 +118,17 @@ def test_evaluate_adds_two_files_with_its_own_certificate(table: Path, fitted: P
     assert call("certify", fitted).code == 1
 
 
+def test_a_policy_that_was_compared_before_keeps_its_statement(table: Path, tmp_path: Path) -> None:  # noqa: F811
+    fit = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--evaluate", ".5", "--max-ratio", "inf")
+    saved, other = tmp_path / "saved", tmp_path / "other"
+    called = call(*fit, "--release-anyway", "--spend-anyway", "--max-episodes-per-unit", "2", "--out", saved)
+    assert called.code == 0, called.err
+    called = call("evaluate", table, saved, "--spend-anyway", *UNIT, *BUDGET, "--out", other)
+    assert called.code == 0, called.err
+    first, kept = (" ".join(out.split()) for out in (called.out, call("certify", saved).out))
+    assert first[: first.index("Privacy certificate")] == kept[: kept.index("Privacy certificate")]
+
+
 # ---------------------------------------------------------------------------------- whom an evaluation protects
 
 

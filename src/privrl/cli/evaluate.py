@@ -128,7 +128,11 @@ def evaluate(
     save(out, partial(evaluation.save, overwrite=overwrite))
     place = str(policy) if policy.is_dir() else "POLICY"
     pilot = suggest_pilot(evaluation, evaluation.certificate.return_range, place)
-    decision = evaluation.decide_on(chosen.policy if isinstance(chosen, Result) else chosen)
+    replaced = out.resolve() == policy.resolve()
+    if isinstance(chosen, Result) and chosen.evaluation is not None and not replaced:
+        decision = chosen.decision  # with the evaluation in its own folder
+    else:
+        decision = evaluation.decide_on(chosen.policy if isinstance(chosen, Result) else chosen)
     if json:
         certificate = evaluation.certificate.to_json()
         facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
@@ -144,7 +148,7 @@ def evaluate(
         )
     else:
         show_decision(decision)
-        if evaluation.decision.outcome == "released" != decision.outcome:
+        if evaluation.decision.outcome == "released" and (decision is None or decision.outcome != "released"):
             say(_SUPPORTED.format(evaluation.policy.max_ratio, evaluation.policy.max_weight))
         say(str(evaluation.certificate))
         for rule in description.rules(evaluation.certificate.unit):
