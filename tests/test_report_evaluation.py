@@ -173,6 +173,9 @@ def test_the_page_states_what_the_comparison_assumes(result: Result) -> None:
     )
     page = str(render_evaluation(estimated, "patient"))
     assert "depended only on the recorded state" in page and "because practice is estimated" in page
+    assert "hold together at 95%" not in page and "hold together at 95%" in str(
+        render_evaluation(evaluation, "patient")
+    )
     assert "no verdict" not in page
 
 

@@ -99,7 +99,7 @@ def draw_intervals(intervals: Mapping[str, tuple[float, float, float, bool]]) ->
         axes.plot([value], [place], "o", ms=9, mfc=BLUE if filled else "white", mec=BLUE, mew=2, zorder=3)
     axes.set_yticks(range(len(intervals)), [name.replace(" (", "\n(") for name in reversed(list(intervals))])
     axes.set_ylim(-0.6, len(intervals) - 0.4)
-    axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(axis="x", nbins=4)
     axes.set_xlabel("gain over current practice", fontsize=FONT)
     return figure
 

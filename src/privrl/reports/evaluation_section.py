@@ -92,10 +92,11 @@ def _table_of_pairs(evaluation: Evaluation) -> HtmlTable | None:
         for one in evaluation.pairs
     ]
     best = [i for i, one in enumerate(evaluation.pairs) if (one.max_ratio, one.max_weight) == limits]
+    bounds = "their lower bounds hold together at 95%" if evaluation.gain is not None else "practice is estimated"
     return HtmlTable(
         ("factor / weight", "gain", "lower bound"),
         rows,
-        "Limits that were compared; their lower bounds hold together at 95%",
+        f"Limits that were compared; {bounds}",
         numbers=(1, 2),
         marked=dict.fromkeys(best, "chosen"),
     )
