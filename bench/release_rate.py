@@ -65,7 +65,7 @@ HIDDEN = ("severity-108", "severity-144")
 SEEN = ("icu-sepsis", "vitals", "glucose-day")
 """Worlds that earlier constants were chosen on: the least number of people, and the allowance of measurements."""
 MODES: dict[str, Assumption] = {"a": "logged", "b": "recorded", "c": "checked"}
-CEILINGS = (*PAIRS, (5.0, 50.0), (10.0, 100.0), (20.0, 400.0), WHOLE)
+CEILINGS = (*PAIRS, (10.0, 100.0), (20.0, 400.0), WHOLE)
 TARGETS = {("a", 30_000): 0.4, ("a", 100_000): 0.6, ("b", 30_000): 0.35, ("b", 100_000): 0.5, ("c", 100_000): 0.22}
 
 
@@ -153,9 +153,10 @@ def _evaluator(env: Any, world: Any, fitted: Any, held_out: int, unit: float, as
         return MeasuredEvaluator(fitted.policy, values, env.horizon, held_out, (0.0, unit), assumption=assumption)
     feature = jnp.asarray(fitted.report["values"]) if "values" in fitted.report else None
     advice, ends = fitted.policy.probabilities, world.public["terminal"]
-    return Evaluator(
-        *world.sizes, held_out, advice, None, feature, ends, return_range=(0.0, unit), assumption=assumption
-    )
+    settings = {"return_range": (0.0, unit), "assumption": assumption}
+    if "strength" in fitted.report:
+        settings["strength"] = jnp.asarray(fitted.report["strength"])
+    return Evaluator(*world.sizes, held_out, advice, None, feature, ends, **settings)
 
 
 def _judge(env: Any, found: Evaluation, unit: float, key: jax.Array) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.norms import Norms, PersonNorms
-from privrl.statistics.off_policy import Changed, Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import Changed, Gains, Influences, ReturnSpread, StayReturns, Unsupported, Weights
 from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
@@ -231,6 +231,7 @@ _ADVICE = jnp.asarray([1, 0, 1])
 _ASSISTED = tuple(
     AssistedPolicy(_ADVICE, jnp.asarray([0.3, 0.05, 0.9]), *dials) for dials in ((1.5, 4.0), (1.1, 1.2), (19.0, 50.0))
 )
+_UNEVEN = AssistedPolicy(_ADVICE, jnp.asarray([0.3, 0.05, 0.9]), 19.0, 50.0, strength=jnp.asarray([0.4, 1.0, 0.0]))
 _FEATURE = TableValueFeature(A, H, (2,), jnp.asarray([-1.0, 1.0, 0.4]))
 _SUMS = StaySums(_ASSISTED[0], _FEATURE)
 _MODEL = (jnp.asarray([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10))
@@ -241,7 +242,7 @@ def _on_measurements(*dials: float) -> AssistedMeasuredPolicy:
     theta, B, values = (jnp.asarray(rng.normal(size=shape)) for shape in ((A, d), (d, A), (d,)))
     advice = MeasuredPolicy(COLUMNS, None, _PHI.centre, _PHI.half_width, theta, 0.3 * B, jnp.ones(()), jnp.asarray(0.1))
     support = jnp.asarray(rng.choice([0.0, 0.05, 0.3, 0.9, 1.0], NUM_CELLS))
-    return AssistedMeasuredPolicy(advice, values, support, *dials)
+    return AssistedMeasuredPolicy(advice, values, support, *dials, 0.5)
 
 
 _MEASURED = tuple(_on_measurements(*dials) for dials in ((1.5, 4.0), (19.0, 50.0)))
@@ -305,9 +306,10 @@ CASES: dict[type, tuple[Searched, ...]] = {
     PersonNorms: tuple(Searched(PersonNorms(one.statistic, 0.1, 2.0), columns=COLUMNS) for one in _FEATURE_ERRORS),
     StayReturns: (Searched(StayReturns()), Searched(StayReturns((0.5, 2.5))), Searched(StayReturns(), columns=COLUMNS)),
     Weights: (
-        *(Searched(Weights(policy)) for policy in _ASSISTED),
+        *(Searched(Weights(policy)) for policy in (*_ASSISTED, _UNEVEN)),
         *(Searched(Weights(policy), columns=COLUMNS) for policy in _MEASURED),
     ),
+    ReturnSpread: tuple(Searched(ReturnSpread((0.0, 2.0), jnp.asarray(m))) for m in (0.0, 0.4)),
     Changed: (Searched(Changed(_ASSISTED[0])), Searched(Changed(_MEASURED[0]), columns=COLUMNS)),
     Unsupported: (Searched(Unsupported(_ASSISTED[0])), Searched(Unsupported(_MEASURED[0]), columns=COLUMNS)),
     Gains: (*(one for policy in _ASSISTED for one in _gains(policy)), *_gains(_MEASURED[0], COLUMNS)),

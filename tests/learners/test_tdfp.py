@@ -9,7 +9,15 @@ import pytest
 from contract import check_offline, compiled, tiny_data
 
 import privrl
-from privrl.learners.tabular.advantages import CellSums, action_effects, plan, shrunken_means, weighted_line
+from privrl.learners.tabular.advantages import (
+    CellSums,
+    action_effects,
+    advice_strength,
+    over_practice,
+    plan,
+    shrunken_means,
+    weighted_line,
+)
 from privrl.learners.tabular.tdfp import TDFP
 from privrl.mdp.features import OneHotFeatures
 from privrl.mdp.types import TabularMDP
@@ -176,3 +184,17 @@ def test_icu_sepsis():
     assert value(100_000, 9000) > doctors + 0.7 * (env.optimal_value - doctors)
     few = [value(10_000, seed) for seed in range(9001, 9006)]
     assert np.mean(few) - 2 * np.std(few, ddof=1) / math.sqrt(5) > env.value(env.mode_policy())
+
+
+def test_strength_is_in_proportion_to_advantages_over_practice():
+    """Practice takes both actions equally often; the better one is worth .4 more in state 0, .1 in state 1."""
+    n = jnp.array([[50.0, 50.0], [50.0, 50.0], [100.0, 0.0]])
+    mean = jnp.array([[0.0, 0.4], [0.1, 0.0], [0.7, 0.0]])
+    best = jax.nn.one_hot(jnp.array([1, 0, 1]), 2)
+    ahead = over_practice(best, mean, n)
+    np.testing.assert_allclose(ahead, [0.2, 0.05, 0.0])  # practice already has half of it; nothing is known of (2, 1)
+    w = jnp.array([1.0, 1.0, 2.0])
+    unit = 2.0 * math.sqrt((0.2**2 + 0.05**2) / 4.0)
+    np.testing.assert_allclose(advice_strength(ahead, w), [0.2 / unit, 0.05 / unit, 0.0])
+    np.testing.assert_array_equal(advice_strength(-ahead, w), 0.0)
+    np.testing.assert_array_equal(advice_strength(jnp.zeros(3), w), 1.0)

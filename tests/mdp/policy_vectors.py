@@ -84,6 +84,7 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
         "kind": "privrl assisted policy on states, 1",
         "advice": [2, 0, 1, 2],
         "support": [0.5, 0.04, 0.2, 1.0],
+        "strength": [1.0, 1.0, 0.6, 1.0],
         "max_ratio": 1.5,
         "max_weight": 2.0,
         "least_support": 0.05,
@@ -97,9 +98,10 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
         "probability_edges": [0.1, 0.16, 0.24, 0.34, 0.48, 0.65],
         "value_edges": [-0.4, 0.4],
         "least_support": 0.05,
+        "advantage_unit": 1.5,
     }
     assisted = {**measured, "kind": "privrl assisted policy on measurements, 1", "assistance": assistance}
-    without_limits = {**assisted_on_states, "max_ratio": "inf", "max_weight": "inf"}
+    without_limits = {**assisted_on_states, "strength": [0.5, 1, 0, 1], "max_ratio": "inf", "max_weight": "inf"}
     ruled = {**assisted_on_states, "num_actions": 3, "rules": _STATE_RULES, "state_names": names}
     return [
         (on_states, _STATE_MISTAKES),

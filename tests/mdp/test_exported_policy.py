@@ -47,7 +47,15 @@ def test_the_vectors_are_what_python_makes() -> None:
 def test_the_vectors_show_every_answer() -> None:
     steps = [step for entry in MADE for episode in entry["episodes"] for step in episode]
     reasons = {step["advice"]["reason"] for step in steps}
-    assert reasons == {"", "rules", "too little support", "not drawn", "weight reached", "past the horizon"}
+    assert reasons == {
+        "",
+        "rules",
+        "too little support",
+        "no advantage",
+        "not drawn",
+        "weight reached",
+        "past the horizon",
+    }
     remarks = {one["remark"] for step in steps for one in step["advice"]["unusual"]}
     assert remarks == {"missing", "unexpectedly missing", "below the bounds", "above the bounds"}
 

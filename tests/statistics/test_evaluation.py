@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.model_gains import LARGEST, WEIGHTS, ModelGains, NuisanceSums, StaySums
-from privrl.statistics.off_policy import Changed, Gains, Influences, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import Changed, Gains, Influences, ReturnSpread, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_table import PracticeTable
 
 S, A, H, TERMINAL = 4, 3, 4, (3,)
@@ -28,8 +29,8 @@ FEATURE = jnp.array([-1.0, 1.0, 0.4, 0.0])
 PAIRS = ((1.5, 4.0), (3.0, 10.0), (math.inf, 20.0))
 
 
-def assisted(max_ratio=1.5, max_weight=4.0, support=SUPPORT):
-    return AssistedPolicy(ADVICE, support, max_ratio, max_weight)
+def assisted(max_ratio=1.5, max_weight=4.0, support=SUPPORT, strength=None):
+    return AssistedPolicy(ADVICE, support, max_ratio, max_weight, strength=strength)
 
 
 def sums(feature=FEATURE, support=SUPPORT, unit=1.0):
@@ -44,6 +45,8 @@ def centred(m):
 STATISTICS = {
     "returns": StayReturns(),
     "returns in a range": StayReturns((0.5, 2.5)),
+    "spread of returns": ReturnSpread((0.5, 2.5), centred(0.3)),
+    "weights of uneven advice": Weights(assisted(19.0, 50.0, strength=jnp.array([0.2, 1.0, 0.7, 0.0]))),
     "weights": Weights(assisted()),
     "large weights": Weights(assisted(19.0, 50.0)),
     "unsupported": Unsupported(assisted()),
@@ -105,6 +108,7 @@ SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2
     "statistic",
     [
         StayReturns(),
+        ReturnSpread((0.0, 1.0), centred(0.6)),
         Weights(SMALL),
         Gains(SMALL, centred(0.6)),
         Gains(SMALL, centred(0.6), squared=True),
@@ -149,40 +153,44 @@ def test_no_two_hostile_nuisance_vectors_have_a_negative_inner_product():
     b=st.lists(st.floats(0.0, 1.0), min_size=A, max_size=A).filter(lambda b: sum(b) > 1e-3),
     advice=st.integers(0, A - 1),
     max_ratio=st.one_of(st.floats(1.0, 50.0), st.just(math.inf)),
+    strength=st.floats(0.0, 1.0),
 )
-def test_one_step_weights_have_mean_one_under_practice(b, advice, max_ratio):
+def test_one_step_weights_have_mean_one_under_practice(b, advice, max_ratio, strength):
     b = np.asarray(b) / np.sum(b)
     policy = AssistedPolicy.from_practice(jnp.array([advice]), jnp.asarray(b)[None], max_ratio, 4.0)
+    policy = replace(policy, strength=jnp.array([strength]))
     rho = np.asarray(policy.rho(jnp.zeros(A, int), jnp.arange(A)))
     assert abs(b @ rho - 1.0) <= 1e-9
     assert rho.min() >= 0.0 and rho.max() <= max_ratio * (1 + 1e-12)
     alpha = float(policy.alpha[0])
-    assert 0.0 <= alpha <= 1.0 and (alpha == 0.0 or b[advice] >= 0.05)
+    assert 0.0 <= alpha <= 1.0 and (alpha == 0.0 or (b[advice] >= 0.05 and strength > 0.0))
 
 
 @settings(max_examples=20)
 @given(
     support=st.lists(st.floats(0.0, 1.0), min_size=S, max_size=S),
+    strength=st.lists(st.floats(-1.0, 2.0), min_size=S, max_size=S),  # what is outside [0, 1] counts as 0 or 1
     states=st.lists(st.integers(-2, S + 1), min_size=8, max_size=8),
     actions=st.lists(st.integers(-1, A), min_size=8, max_size=8),
     max_ratio=st.sampled_from([1.0, 1.7, 30.0]),  # both are public, so each pair is compiled anew
     max_weight=st.sampled_from([1.001, 4.0]),
 )
-def test_no_stay_weighs_more_than_the_largest_weight(support, states, actions, max_ratio, max_weight):
-    policy = assisted(max_ratio, max_weight, jnp.asarray(support))
+def test_no_stay_weighs_more_than_the_largest_weight(support, strength, states, actions, max_ratio, max_weight):
+    policy = assisted(max_ratio, max_weight, jnp.asarray(support), jnp.asarray(strength))
     w, untouched = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
     expected = 1.0
     for s, a in zip(states, actions, strict=True):
         if 0 <= s < S and support[s] >= 0.05:
-            alpha = share_of(support[s], expected, max_ratio, max_weight)
+            alpha = share_of(support[s], expected, max_ratio, max_weight, min(max(strength[s], 0.0), 1.0))
             expected *= 1 - alpha + (alpha / support[s] if a == int(policy.advice[s]) else 0.0)
     assert float(w) == pytest.approx(expected, rel=1e-9, abs=1e-300)
     assert 0.0 <= float(untouched) <= float(w) <= max_weight
 
 
-def share_of(b, w, max_ratio, max_weight):
+def share_of(b, w, max_ratio, max_weight, strength=1.0):
     """alpha, as the page of the assisted policy has it."""
     factor = min(max_ratio, max(max_weight / w, 1.0) if w > 0 else math.inf)
+    factor = 1.0 + strength * (factor - 1.0)
     return 0.0 if factor <= 1.0 else 1.0 if b >= 1.0 else min(1.0, (factor - 1.0) * b / (1.0 - b))
 
 

@@ -132,11 +132,14 @@ class Solution:
         policy: the policy.
         values: the value of each state for people, on any scale; if states are measurements, the weights of that value
             on the features of the policy. `None` unless the learner `gives_values`.
+        strength: how strongly the advice of each state is given by an assisted policy, in [0, 1]: in proportion to its
+            estimated advantage over practice; `None` if that was not estimated.
         choice: a sentence on how the policy was chosen among candidates; empty if there was nothing to choose.
     """
 
     policy: AbstractPolicy
     values: Float[Array, " S"] | None = None
+    strength: Float[Array, " S"] | None = None
     choice: str = ""
 
 

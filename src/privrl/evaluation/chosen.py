@@ -168,7 +168,8 @@ class Chosen(AbstractOfflineLearner):
         kept = jnp.where(left > 0.0, kept / jnp.where(left > 0.0, left, 1.0), mode)
         policies = (*candidates[:-1], jnp.broadcast_to(kept, advice[0].shape))
         values = next((solution.values for solution in found if solution.values is not None), V)
-        return Solution(TabularPolicy(policies[chosen], self.rules), values, self.describe_choice(chosen))
+        strength = found[chosen].strength if chosen < len(found) else None
+        return Solution(TabularPolicy(policies[chosen], self.rules), values, strength, self.describe_choice(chosen))
 
     def describe_choice(self, chosen: int) -> str:
         """A sentence for the report on how candidate number `chosen` was selected."""

@@ -48,7 +48,16 @@ from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
-from privrl.statistics.off_policy import Changed, Gains, Influences, Limits, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import (
+    Changed,
+    Gains,
+    Influences,
+    Limits,
+    ReturnSpread,
+    StayReturns,
+    Unsupported,
+    Weights,
+)
 from privrl.statistics.practice_residuals import PracticeResiduals
 
 VARIANCES = (0.5, 0.5, 0.25)
@@ -120,6 +129,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         refused: list[str] = []
         modelled, weighed = self._modelled(ask, returns, refused), self._weighed(ask, returns, refused)
         policy, support = self.assisted(ask, refused)
+        spread = self._spread(ask, m)
         missing = ask("unsupported", Unsupported(policy))
         trend, continuity, arrival = checks = (None, None, None) if self.logged else self._residuals(ask, policy)
         biased = any(one is not None and one.evidently_not_zero for one in checks)
@@ -128,7 +138,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         if not self.bounded:
             refused.append("Without a finite `max_weight`, nothing is certified. Use a finite one.")
         elif weighed and not biased:
-            pairs = self._pair_gains(ask, policy, 0.0 if self.logged else m, balances, support)
+            pairs = self._pair_gains(ask, policy, 0.0 if self.logged else m, balances, support, spread)
         known, gain = self.public or self.logged, None
         unlike = [one for one in balances if not is_balanced(one, public=self.public, assumption=self.assumption)]
         balance = unlike[0] if unlike else balances[0] if balances else None
@@ -171,6 +181,14 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             sensitivity=sensitivity,
             refused=tuple(refused),
         )
+
+    def _spread(self, ask: Ask, m: float) -> float:
+        """The standard deviation of returns, two of the noise up; 1/2 if it is not released."""
+        if not self._declares("practice-spread"):
+            return 0.5
+        found = ask("practice-spread", ReturnSpread(self.return_range, jnp.asarray(m)))
+        largest = float(found.value[0]) + 2.0 * float(np.max(found.noise.std))
+        return float(np.sqrt(np.clip(largest / self.people, 0.0, 0.25)))
 
     def _declares(self, name: str) -> bool:
         return any(declared.name == name for declared in self.declare())
@@ -231,7 +249,13 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         )
 
     def _pair_gains(
-        self, ask: Ask, policy: AbstractAssisted, centre: float, balances: tuple[Interval, ...], support: Support | None
+        self,
+        ask: Ask,
+        policy: AbstractAssisted,
+        centre: float,
+        balances: tuple[Interval, ...],
+        support: Support | None,
+        spread: float,
     ) -> tuple[PairGain, ...]:
         """What the assisted policy adds with each pair of limits, as shares of the range of returns.
 
@@ -245,7 +269,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         first, second, found = ask("gain", terms), ask("gain-square", squares), []
         estimated = support if not (self.public or self.logged) else None
         for j, (max_ratio, max_weight) in enumerate(self.limits):
-            error = 0.0 if estimated is None else estimated.gain_error(self.people, max_ratio)
+            error = 0.0 if estimated is None else estimated.gain_error(self.people, max_ratio, policy.strengths, spread)
             gain = certified_interval(
                 PairEntry(first, j, terms), PairEntry(second, j, squares), self.people, max_weight, error
             )

@@ -258,10 +258,10 @@ class Evaluation:
         said = [f"Practice {self.practice.words('')}.", *_STATED[self.assumption]]
         ratio = self.policy.max_ratio
         if self.gain is not None:
-            raised = f"With advice raised to {ratio:g} times its frequency: {self.gain.words()}"
+            raised = f"With advice raised to at most {ratio:g} times its frequency: {self.gain.words()}"
             said.append(f"{raised}; at least {self.gain.lower:+.3f} with 95% confidence.")
         if self.assisted_gain is not None:
-            raised = f"With advice raised to {ratio:g} times its frequency (practice estimated, no guarantee)"
+            raised = f"With advice raised to at most {ratio:g} times its frequency (practice estimated, no guarantee)"
             said.append(f"{raised}: {self.assisted_gain.words()}.")
         if self.model_gain is not None:
             said.append(f"Full advice (model, no guarantee): {self.model_gain.words()}.")

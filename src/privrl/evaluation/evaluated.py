@@ -133,7 +133,7 @@ class Evaluated(AbstractOfflineAnalysis):
             evaluator = self._on_measurements(people, solution.policy, solution.values)
         elif isinstance(solution.policy, TabularPolicy):
             evaluator = self._on_states(people, solution.policy.probabilities, solution.values)
-            evaluator = replace(evaluator, rules=solution.policy.rules)
+            evaluator = replace(evaluator, rules=solution.policy.rules, strength=solution.strength)
         else:
             raise TypeError(
                 f"`{type(self.learner).__name__}.fit` returned a `{type(solution.policy).__name__}`, which cannot be "

@@ -13,7 +13,7 @@ from privrl.evaluation.comparing import AbstractEvaluator
 from privrl.evaluation.estimates import FITTED_STATES, Assumption
 from privrl.evaluation.model_gain import standard_feature
 from privrl.evaluation.shares import releases
-from privrl.evaluation.support import Support, estimated_support
+from privrl.evaluation.support import TRUSTED, TRUSTED_FOR_ALPHA, Support, estimated_support
 from privrl.learners.restriction import list_rules
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.rules import Rules
@@ -43,6 +43,7 @@ class Evaluator(AbstractEvaluator):
         rules: public rules, which the assisted policy keeps.
         max_ratio, max_weight: of the assisted policy; by default several public pairs are compared.
         assumption: what is known about who decided.
+        strength: how strongly the advice of each state is given, in [0, 1]; by default 1.
     """
 
     num_states: int = eqx.field(static=True)
@@ -58,6 +59,7 @@ class Evaluator(AbstractEvaluator):
     max_weight: float | None = eqx.field(static=True, default=None)
     rules: Rules = eqx.field(static=True, default=Rules())
     assumption: Assumption = eqx.field(static=True, default="checked")
+    strength: Float[Array, " S"] | None = None
 
     def __check_init__(self) -> None:
         sizes = {"num_states": self.num_states, "num_actions": self.num_actions, "horizon": self.horizon}
@@ -71,6 +73,8 @@ class Evaluator(AbstractEvaluator):
                 raise ValueError("`practice` has rows that do not add up to 1; give a probability for every action.")
         if self.feature is not None:
             check_array("feature", self.feature, (self.num_states,))
+        if self.strength is not None:
+            check_array("strength", self.strength, (self.num_states,), low=0.0, high=1.0)
         self._policy(jnp.zeros(self.num_states))  # refuses limits out of range
 
     @property
@@ -100,7 +104,7 @@ class Evaluator(AbstractEvaluator):
         if not self.logged:
             refused.append("The probabilities of practice are estimated, so no gain is certified.")
         table = ask("practice-table", PracticeTable(self._policy(jnp.zeros(self.num_states)), self.num_actions))
-        found = estimated_support(table)
+        found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged else TRUSTED)
         return self._policy(jnp.asarray(found.probability)), found
 
     @property
@@ -108,4 +112,4 @@ class Evaluator(AbstractEvaluator):
         return FITTED_STATES
 
     def _policy(self, support: Float[Array, " S"]) -> AssistedPolicy:
-        return AssistedPolicy(self.advice, support, *self.limits[0], self.rules)
+        return AssistedPolicy(self.advice, support, *self.limits[0], self.rules, self.strength)

@@ -16,9 +16,9 @@ from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import AbstractEvaluator
 from privrl.evaluation.estimates import Assumption
 from privrl.evaluation.shares import releases
-from privrl.evaluation.support import Support, estimated_support
+from privrl.evaluation.support import TRUSTED_CELLS, TRUSTED_FOR_ALPHA, Support, estimated_support
 from privrl.learners.restriction import list_rules
-from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
+from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy, find_unit
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Measurement
 from privrl.mdp.value_features import MeasuredValueFeature
@@ -86,8 +86,9 @@ class MeasuredEvaluator(AbstractEvaluator):
         refused.append("The whole advice is not modelled on measurements.")
         without = self._policy(jnp.zeros(NUM_CELLS))
         table = ask("practice-table", PracticeTable(without, self.advice.num_actions, _NORM, every=True))
-        found = estimated_support(table)
+        found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged else TRUSTED_CELLS)
         return self._policy(jnp.asarray(found.probability)), found
 
     def _policy(self, support: Float[Array, " K"]) -> AssistedMeasuredPolicy:
-        return AssistedMeasuredPolicy(self.advice, self.values, support, *self.limits[0])
+        unit = find_unit(self.advice)
+        return AssistedMeasuredPolicy(self.advice, self.values, support, *self.limits[0], unit)

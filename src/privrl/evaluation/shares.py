@@ -12,6 +12,7 @@ from privrl.evaluation.estimates import Assumption
 _ALWAYS = {"practice": 4.0, "unsupported": 1.0, "changed": 1.0}
 _RESIDUALS = {"checked": 20.0, "recorded": 8.0}  # a stated assumption only has to be contradicted
 _BOUNDED = {"balance": 3.0}
+_SPREAD = {"practice-spread": 2.0}
 # Noise in the square only widens the interval, by little where noise in the gain itself does: its share is small.
 _GAIN = {"gain": 36.0, "gain-square": 4.0}
 _INFLUENCES = {"influences": 6.0}
@@ -32,6 +33,7 @@ def releases(
     shares = _ALWAYS | (_BOUNDED | _GAIN if bounded else {})
     shares |= {} if logged else {"residuals": _RESIDUALS[assumption]}
     shares |= {} if public else {"practice-table": _TABLE[assumption]}
+    shares |= _SPREAD if bounded and not (public or logged) else {}
     shares |= _INFLUENCES if bounded and public and not logged else {}
     shares |= MODEL if modelled and not logged else {}
     return tuple(Declared(name, weight=share) for name, share in shares.items())

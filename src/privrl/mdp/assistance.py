@@ -1,9 +1,9 @@
 """Assistance: current practice with a bounded share of advice, whose value recorded episodes can estimate.
 
-Given advice a*(s), the probability b*(s) = b(a*(s)|s) with which practice takes it, a largest ratio c >= 1 and a
-largest weight C > 1, both public:
+Given advice a*(s), the probability b*(s) = b(a*(s)|s) with which practice takes it, a strength g(s) in [0, 1], a
+largest ratio c >= 1 and a largest weight C > 1, all public:
 
-    k          = min(c, C/w)                        the factor at this decision; w is the weight of the episode so far
+    k          = 1 + g(s) (min(c, C/w) - 1)         the factor at this decision; w is the weight of the episode so far
     alpha(s)   = min(1, (k-1) b*/(1-b*)) if b*(s) >= .05, else 0
     pi(.|s)    = (1-alpha) b(.|s) + alpha 1{a*}     the advice with probability alpha, else the clinician decides
     rho(s, a)  = 1 - alpha + alpha 1{a = a*}/b*     one-step weight against practice
@@ -12,12 +12,17 @@ largest weight C > 1, both public:
 c = 1 is practice itself; an infinite c follows all advice that practice supports, until w = C. b* is kept in a table:
 one number for each state of a finite world, or for each cell of similar observations.
 
+The variance of w is what an evaluation pays for. One decision adds about alpha^2 (1-b*)/b* to it and alpha A to the
+gain, with A the advantage of the advice over practice. For a given variance, the gain is largest if k - 1, which is
+alpha (1-b*)/b*, is in proportion to A. Hence g is the estimated advantage, in the units of `advice_strength` and cut at
+1. It is 1 if there is no estimate.
+
 **Formal guarantee.** If a ~ b(.|s), then E[rho | s] = 1 - alpha + alpha b*/b* = 1. rho lies in [0, k], since rho(s, a*)
-= 1 + alpha (1-b*)/b* <= 1 + (k-1). So w rho <= w k <= C: w lies in [0, C] without any clipping, and by the first
-statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper policy, which depends on the
-episode so far through w. `untouched`, the product of 1 - alpha over the same steps, is the probability
-that no advice is drawn along these steps; untouched <= w, since each rho >= 1 - alpha. The ranges of rho and w hold for
-every record, whatever the advice and the stated b* are. Their means are 1 only if b* is right.
+= 1 + alpha (1-b*)/b* <= 1 + (k-1), and k <= C/w. So w rho <= w k <= C: w lies in [0, C] without any clipping, and by
+the first statement w is a martingale of mean 1 under practice: the likelihood ratio of a proper policy, which depends
+on the episode so far through w. `untouched`, the product of 1 - alpha over the same steps, is the probability that no
+advice is drawn along these steps; untouched <= w, since each rho >= 1 - alpha. The ranges of rho and w hold for every
+record, whatever the advice and the stated b* are. Their means are 1 only if b* is right.
 """
 
 import abc
@@ -43,11 +48,12 @@ _DRAWS = 32  # of the weights of an episode under the policy
 
 
 class Decisions(NamedTuple):
-    """The advice at some observations, and b*, the probability with which practice takes it. b* is 0 if it is not known
-    accurately enough, and outside the world."""
+    """The advice at some observations, b*, the probability with which practice takes it, and g, how strongly it is
+    given. b* is 0 if it is not known accurately enough, and outside the world."""
 
     advice: Int[Array, "*n"]
     support: Float[Array, "*n"]
+    strength: Float[Array, "*n"]
 
     @property
     def supported(self) -> Bool[Array, "*n"]:
@@ -57,7 +63,7 @@ class Decisions(NamedTuple):
     def alpha(self, max_ratio: ArrayLike) -> Float[Array, "*n"]:
         """The probability with which advice is given, if it may be taken `max_ratio` times as often as in practice."""
         b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
-        ratio = jnp.asarray(max_ratio, float)
+        ratio = self.ratio(max_ratio)
         share = jnp.where(b < 1.0, (ratio - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
         return jnp.where(self.supported & (ratio > 1.0), jnp.minimum(share, 1.0), 0.0)
 
@@ -65,7 +71,12 @@ class Decisions(NamedTuple):
         """The one-step weights."""
         alpha, b = self.alpha(max_ratio), jnp.clip(self.support, LEAST_SUPPORT, 1.0)
         rho = 1.0 - alpha + jnp.where(actions == self.advice, alpha / b, 0.0)
-        return jnp.clip(rho, 0.0, jnp.asarray(max_ratio, float))
+        return jnp.clip(rho, 0.0, self.ratio(max_ratio))
+
+    def ratio(self, max_ratio: ArrayLike) -> Float[Array, "*n"]:
+        """1 + g (k - 1): how many times as often as in practice the advice may be taken here."""
+        g = jnp.clip(self.strength, 0.0, 1.0)
+        return 1.0 + jnp.where(g > 0.0, g * (jnp.asarray(max_ratio, float) - 1.0), 0.0)
 
 
 def ratio_at(weight: ArrayLike, max_ratio: ArrayLike, max_weight: ArrayLike) -> Float[Array, "*n"]:
@@ -171,7 +182,7 @@ class AbstractAssisted(AbstractPolicy):
         support = jnp.where(cell >= 0, self.support[jnp.maximum(cell, 0)], 0.0)
         if self.rules:
             support = jnp.where(self.allows(observations, advice, previous), support, 0.0)
-        return Decisions(advice, support)
+        return Decisions(advice, support, self.strength_at(observations, advice, cell))
 
     def with_limits(self, max_ratio: float, max_weight: float) -> "AbstractAssisted":
         """The same advice with another `max_ratio` and `max_weight`."""
@@ -183,9 +194,18 @@ class AbstractAssisted(AbstractPolicy):
         return eqx.tree_at(lambda policy: policy.support, self, jnp.zeros_like(self.support))
 
     @property
+    def strengths(self) -> Float[Array, " K"]:
+        """The largest g of each cell, in [0, 1]."""
+        return jnp.ones_like(self.support)
+
+    def strength_at(self, observations: Array, advice: Int[Array, "*n"], cell: Int[Array, "*n"]) -> Float[Array, "*n"]:
+        """g at any observations."""
+        return self.strengths[jnp.maximum(cell, 0)]
+
+    @property
     def is_silent(self) -> bool:
         """Whether no advice is given anywhere."""
-        return not bool((self.support >= LEAST_SUPPORT).any())
+        return not bool(((self.support >= LEAST_SUPPORT) & (self.strengths > 0.0)).any())
 
     @property
     def entries(self) -> int:

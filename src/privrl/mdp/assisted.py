@@ -29,6 +29,8 @@ class AssistedPolicy(AbstractAssisted):
         support: b*(s), the probability with which practice takes it; 0 if it is not known accurately enough.
         max_ratio: c >= 1; the advised action is taken at most c times as often as in practice.
         max_weight: C > 1; the weight of an episode never exceeds C, and at C it is left to practice.
+        rules: public rules, kept at every decision.
+        strength: g of each state, in [0, 1]: how strongly advice is given there; by default 1 everywhere.
     """
 
     advice: Int[Array, " S"] = eqx.field(converter=jnp.asarray)
@@ -36,6 +38,11 @@ class AssistedPolicy(AbstractAssisted):
     max_ratio: float = eqx.field(static=True, converter=float, default=1.5)
     max_weight: float = eqx.field(static=True, converter=float, default=4.0)
     rules: Rules = eqx.field(static=True, default=Rules())
+    strength: Float[Array, " S"] | None = None
+
+    def __check_init__(self) -> None:
+        if self.strength is not None and self.strength.shape != self.support.shape:
+            raise ValueError("`strength` and `support` must have one number for each state.")
 
     @classmethod
     def from_practice(
@@ -74,6 +81,7 @@ class AssistedPolicy(AbstractAssisted):
             "kind": ASSISTED_ON_STATES,
             "advice": np.asarray(self.advice).tolist(),
             "support": np.asarray(self.support).tolist(),
+            "strength": np.asarray(self.strengths).tolist(),
             "max_ratio": to_json_number(self.max_ratio),
             "max_weight": to_json_number(self.max_weight),
             "least_support": LEAST_SUPPORT,
@@ -83,26 +91,32 @@ class AssistedPolicy(AbstractAssisted):
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result."""
         own = ("advice", "support", "max_ratio", "max_weight")
-        return {name: np.asarray(getattr(self, name)) for name in own} | rules_array(self.rules)
+        found = {name: np.asarray(getattr(self, name)) for name in own} | {"strength": np.asarray(self.strengths)}
+        return found | rules_array(self.rules)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "AssistedPolicy":
         """Read the output of `to_json`."""
-        tables = (jnp.asarray(content["advice"], int), jnp.asarray(content["support"], float))
-        if tables[0].ndim != 1 or tables[1].shape != tables[0].shape:
-            raise ValueError("`advice` and `support` must be lists with one entry for each state.")
+        advice = jnp.asarray(content["advice"], int)
+        support, strength = (jnp.asarray(content[name], float) for name in ("support", "strength"))
+        if advice.ndim != 1 or not advice.shape == support.shape == strength.shape:
+            raise ValueError("`advice`, `support` and `strength` must be lists with one entry for each state.")
         rules = Rules.from_json(content.get("rules", ()), content.get("num_actions", 0))
-        return cls(*tables, content["max_ratio"], content["max_weight"], rules)
+        return cls(advice, support, content["max_ratio"], content["max_weight"], rules, strength)
 
     @property
     def supported(self) -> Bool[Array, " S"]:
         """Where advice can be given at all."""
-        return Decisions(self.advice, self.support).supported
+        return self.support >= LEAST_SUPPORT
 
     @property
     def alpha(self) -> Float[Array, " S"]:
         """The probability with which advice is given in each state at the start of an episode."""
-        return Decisions(self.advice, self.support).alpha(self.ratio_at(1.0))
+        return Decisions(self.advice, self.support, self.strengths).alpha(self.ratio_at(1.0))
+
+    @property
+    def strengths(self) -> Float[Array, " S"]:
+        return jnp.ones_like(self.support) if self.strength is None else self.strength
 
 
 class SimulatedGain(NamedTuple):

@@ -17,15 +17,31 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, to_json_number
 from privrl.mdp.exported_policy import ASSISTED
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
+from privrl.mdp.policy_slices import draw_rows
 from privrl.mdp.rules import Rules
 from privrl.mdp.value_features import MeasuredValueFeature
 
 PROBABILITY_EDGES = (0.1, 0.16, 0.24, 0.34, 0.48, 0.65)
 VALUE_EDGES = (-0.4, 0.4)
 NUM_CELLS = (len(PROBABILITY_EDGES) + 1) * (len(VALUE_EDGES) + 1)
-_OWN = ("values", "measured_support", "max_ratio", "max_weight")
+_OWN = ("values", "measured_support", "max_ratio", "max_weight", "advantage_unit")
 ASSISTED_ARRAY_NAMES = ARRAY_NAMES | set(_OWN)
 """The names of the arrays of a saved assisted policy on measurements."""
+
+
+def advantage_over_practice(
+    policy: MeasuredPolicy, observations: Float[Array, "*n D"], actions: Int[Array, "*n"]
+) -> Float[Array, "*n"]:
+    """How much more these actions are estimated to gain than practice, at any observations."""
+    each = jnp.einsum("...d,ad->...a", policy.features(observations), policy.advantages)
+    taken = jnp.take_along_axis(each, actions[..., None], axis=-1)[..., 0]
+    return taken - (policy.practice_probabilities(observations) * each).sum(axis=-1)
+
+
+def find_unit(policy: MeasuredPolicy) -> Float[Array, ""]:
+    """Twice the root mean square of the advantage of the advice over practice, at public random observations."""
+    rows = jnp.asarray(draw_rows(policy, np.random.default_rng(0)))
+    return 2.0 * jnp.sqrt((advantage_over_practice(policy, rows, policy.choose(rows)) ** 2).mean())
 
 
 class AssistedMeasuredPolicy(AbstractAssisted):
@@ -36,6 +52,8 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         values: weights of f on the features of `advice`.
         support: b* of each cell; 0 if it is not known accurately enough.
         max_ratio, max_weight: see `AbstractAssisted`.
+        advantage_unit: g is the estimated advantage of the advice over practice, divided by this and cut at 1;
+            `find_unit` gives it. 0: g is 1 everywhere.
     """
 
     advice: MeasuredPolicy
@@ -43,6 +61,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     support: Float[Array, " K"]
     max_ratio: float = eqx.field(static=True, converter=float, default=1.5)
     max_weight: float = eqx.field(static=True, converter=float, default=4.0)
+    advantage_unit: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
 
     def __check_init__(self) -> None:
         if self.support.shape != (NUM_CELLS,):
@@ -74,6 +93,13 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         column = jnp.searchsorted(jnp.asarray(VALUE_EDGES), self.value_feature.of(observations), side="right")
         return row * (len(VALUE_EDGES) + 1) + column
 
+    def strength_at(
+        self, observations: Float[Array, "*n D"], advice: Int[Array, "*n"], cell: Int[Array, "*n"]
+    ) -> Float[Array, "*n"]:
+        unit = self.advantage_unit
+        ahead = advantage_over_practice(self.advice, observations, advice)
+        return jnp.where(unit > 0.0, jnp.clip(ahead / jnp.where(unit > 0.0, unit, 1.0), 0.0, 1.0), 1.0)
+
     def check(self, observations: object) -> Float[Array, "*n D"]:
         return jnp.asarray(self.advice.rows(observations))
 
@@ -88,6 +114,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
             "support": np.asarray(self.support).tolist(),
             "max_ratio": to_json_number(self.max_ratio),
             "max_weight": to_json_number(self.max_weight),
+            "advantage_unit": float(self.advantage_unit),
             "probability_edges": list(PROBABILITY_EDGES),
             "value_edges": list(VALUE_EDGES),
             "least_support": LEAST_SUPPORT,
@@ -101,16 +128,17 @@ class AssistedMeasuredPolicy(AbstractAssisted):
             raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {ASSISTED!r}.")
         kept = content["assistance"]
         values, support = (jnp.asarray(kept[name], float) for name in ("values", "support"))
-        return cls(MeasuredPolicy.from_content(content), values, support, kept["max_ratio"], kept["max_weight"])
+        limits = (kept["max_ratio"], kept["max_weight"], jnp.asarray(kept["advantage_unit"], float))
+        return cls(MeasuredPolicy.from_content(content), values, support, *limits)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result."""
-        own = (self.values, self.support, self.max_ratio, self.max_weight)
+        own = (self.values, self.support, self.max_ratio, self.max_weight, self.advantage_unit)
         return self.advice.arrays() | dict(zip(_OWN, map(np.asarray, own), strict=True))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AssistedMeasuredPolicy":
         """Read the output of `arrays`."""
         advice = MeasuredPolicy.from_arrays({name: array for name, array in arrays.items() if name not in _OWN})
-        values, support, max_ratio, max_weight = (arrays[name] for name in _OWN)
-        return cls(advice, jnp.asarray(values), jnp.asarray(support), max_ratio.item(), max_weight.item())
+        values, support, max_ratio, max_weight, unit = (jnp.asarray(arrays[name]) for name in _OWN)
+        return cls(advice, values, support, max_ratio.item(), max_weight.item(), unit)

@@ -30,7 +30,9 @@ _KINDS = (ON_STATES, ASSISTED_ON_STATES, ON_MEASUREMENTS, ASSISTED)
 _REACH, _HALF = 1.5, 0.5
 _LEAST_PROBABILITY = 0.01
 
-LeftBecause = Literal["", "rules", "too little support", "not drawn", "weight reached", "past the horizon"]
+LeftBecause = Literal[
+    "", "rules", "too little support", "no advantage", "not drawn", "weight reached", "past the horizon"
+]
 Observation = int | str | Mapping[str, object] | Sequence[object] | np.ndarray
 """The number or the name of a state; or values of columns, as a mapping or in their order."""
 
@@ -57,9 +59,9 @@ class Advice:
     Attributes:
         action: the action; `None`: the decision is left to the clinician.
         reason: why it is left: a rule forbids the policy's choice after the previous action ("rules"), practice takes
-            it too rarely or too little is known ("too little support"), it was "not drawn", the running weight has
-            reached its limit ("weight reached"), or the policy has no such step ("past the horizon"). Empty if there
-            is an action.
+            it too rarely or too little is known ("too little support"), it is not estimated to be better than practice
+            ("no advantage"), it was "not drawn", the running weight has reached its limit ("weight reached"), or the
+            policy has no such step ("past the horizon"). Empty if there is an action.
         unusual: values that are missing or outside the public bounds.
         probability: the probability with which the advice is given at this decision.
         choice, if_taken, otherwise: the policy's choice, and the factor of the running weight if it is taken or not.
@@ -169,10 +171,10 @@ class ExportedPolicy:
         if not self.is_assisted:
             return Advice(chosen.action, "", chosen.unusual, 1.0, chosen.action, 1.0, 1.0)
         ratio = self._limits.ratio_at(state.weight)
-        alpha, if_taken, otherwise = self._limits.weigh(chosen.support, ratio)
+        alpha, if_taken, otherwise = self._limits.weigh(chosen.support, chosen.strength, ratio)
         reason: LeftBecause = "" if draw is None or draw < alpha else "not drawn"
         if alpha == 0.0:
-            reason = "too little support" if ratio > 1.0 or self._limits.max_ratio == 1.0 else "weight reached"
+            reason = self._limits.explain(chosen.support, ratio)
         action = None if reason else chosen.action
         return Advice(action, reason, chosen.unusual, alpha, chosen.action, if_taken, otherwise)
 
@@ -206,7 +208,8 @@ class ExportedPolicy:
 
     def _choose_in_a_state(self, observation: object, state: EpisodeState, draw: float | None) -> "_Choice":
         at = read_state(observation, self._num_states, self._state_names)
-        found = _Choice(self._content["advice"][at], self._content["support"][at])
+        advice, support, strength = (self._content[name][at] for name in ("advice", "support", "strength"))
+        found = _Choice(advice, support, strength=strength)
         return self._unless_forbidden(found, at, state)
 
     def _unless_forbidden(self, found: "_Choice", at: int, state: EpisodeState) -> "_Choice":
@@ -221,14 +224,14 @@ class ExportedPolicy:
         likely = [
             _clip(_dot(phi, weights), _LEAST_PROBABILITY, 1.0) for weights in zip(*content["practice"], strict=True)
         ]
-        scores = [_dot(phi, theta) for theta in content["advantages"]]
-        allowed = self.rules.allowed(row, state.previous) if self.rules else [True] * len(scores)
+        gains = [_dot(phi, theta) for theta in content["advantages"]]
+        allowed = self.rules.allowed(row, state.previous) if self.rules else [True] * len(gains)
         if not any(allowed):
             return _Choice(None, unusual=unusual, reason="rules")
         least = content["support"] * max(p for p, may in zip(likely, allowed, strict=True) if may)
         scores = [
-            score + content["anchor"] * math.log(p) if may and p >= least else -math.inf
-            for score, p, may in zip(scores, likely, allowed, strict=True)
+            gain + content["anchor"] * math.log(p) if may and p >= least else -math.inf
+            for gain, p, may in zip(gains, likely, allowed, strict=True)
         ]
         best = scores.index(max(scores))
         if not self.is_assisted:
@@ -237,7 +240,9 @@ class ExportedPolicy:
         place = bisect_right(kept["probability_edges"], likely[best] / sum(likely))
         value = _clip(_dot(phi, kept["values"]), -1.0, 1.0, nan=0.0)
         place = place * (len(kept["value_edges"]) + 1) + bisect_right(kept["value_edges"], value)
-        return _Choice(best, kept["support"][place], unusual)
+        ahead, unit = gains[best] - _dot(likely, gains) / sum(likely), kept["advantage_unit"]
+        strength = _clip(ahead / unit, 0.0, 1.0) if unit > 0.0 else 1.0
+        return _Choice(best, kept["support"][place], unusual, strength=strength)
 
     def _features(self, row: Mapping[str, float]) -> list[float]:
         terms, u, gone = self._content["terms"], {}, {}
@@ -295,6 +300,7 @@ class _Choice:
     support: float = 1.0
     unusual: tuple[Unusual, ...] = ()
     reason: LeftBecause = ""
+    strength: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -309,9 +315,17 @@ class _Limits:
         """How many times as often as in practice the advice may be taken at this running weight."""
         return min(max(self.max_weight / weight if weight > 0.0 else math.inf, 1.0), self.max_ratio)
 
-    def weigh(self, support: float, ratio: float) -> tuple[float, float, float]:
+    def explain(self, support: float, ratio: float) -> LeftBecause:
+        """Why advice is never given at a decision."""
+        if not ratio > 1.0 and self.max_ratio != 1.0:
+            return "weight reached"
+        return "no advantage" if support >= self.least_support and ratio > 1.0 else "too little support"
+
+    def weigh(self, support: float, strength: float, ratio: float) -> tuple[float, float, float]:
         """alpha, and the factor of the running weight if the advice is taken and if it is not."""
-        if not support >= self.least_support or not ratio > 1.0:
+        if strength > 0.0:
+            ratio = 1.0 + min(strength, 1.0) * (ratio - 1.0)
+        if not (support >= self.least_support and strength > 0.0 and ratio > 1.0):
             return 0.0, 1.0, 1.0
         alpha = min((ratio - 1.0) * support / (1.0 - support), 1.0) if support < 1.0 else 1.0
         return alpha, min(1.0 - alpha + alpha / min(support, 1.0), ratio), 1.0 - alpha

@@ -147,6 +147,7 @@ def _explain_noise(certificate: Certificate) -> str:
 _COMPARISON = {
     "practice": "the mean return under current practice",
     "practice-table": "how often current practice takes the advised action in each state",
+    "practice-spread": "how much returns differ between people under current practice",
     "unsupported": "the share of decisions with too little data to advise",
     "changed": "the share of decisions that the policy changes",
     "residuals": "whether current practice depends on the recorded state only",

@@ -133,7 +133,7 @@ def compute_shares(policy: AssistedPolicy, ratio: float, seen: Float[np.ndarray,
         ratio: the largest factor by which the policy may raise an action's probability.
         seen: the share of visits to each state under current practice.
     """
-    changed = AssistedPolicy(policy.advice, policy.support, ratio, policy.max_weight)
+    changed = AssistedPolicy(policy.advice, policy.support, ratio, policy.max_weight, strength=policy.strength)
     alpha, support = np.asarray(changed.alpha), np.asarray(changed.support)
     return Shares(float(seen @ alpha), float(seen @ (alpha * (1.0 - support))))
 

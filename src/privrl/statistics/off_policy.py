@@ -126,6 +126,28 @@ class StayReturns(AbstractStayMean):
         return 0.0, 1.0
 
 
+class ReturnSpread(AbstractStayMean):
+    """(G - m)^2 of the person's mean return G.
+
+    Arguments:
+        return_range: public.
+        centre: m, from an earlier release.
+    """
+
+    return_range: tuple[float, float] = eqx.field(static=True)
+    centre: Float[Array, ""]
+
+    def __check_init__(self) -> None:
+        check_range(*self.return_range)
+        check_array("centre", self.centre, (), low=0.0, high=1.0)
+
+    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
+        return (stay_return(stay, *self.return_range) - self.centre) ** 2
+
+    def interval(self) -> tuple[float, float]:
+        return 0.0, max(float(self.centre), 1.0 - float(self.centre)) ** 2
+
+
 Limits = tuple[tuple[float, float], ...]
 """Pairs of a largest ratio and a largest weight."""
 

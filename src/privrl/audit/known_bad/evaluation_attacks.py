@@ -6,7 +6,6 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from privrl.audit.known_bad.case import DELTA, EPSILON, Audited, audit_epsilon_by_distance, case, score_gaussian_noise
-from privrl.evaluation.limits import PAIRS
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.privacy.accounting.gdp import gdp_mu
@@ -15,6 +14,7 @@ from privrl.statistics.off_policy import Gains, Weights
 
 _SUPPORT, _LOGGED = 0.3, 0.2
 _STEPS = 4
+_PAIRS = ((1.5, 4.0), (2.0, 6.0), (3.0, 10.0), (3.0, 20.0), (5.0, 20.0))
 _POLICY = AssistedPolicy(jnp.zeros(1, int), jnp.full(1, _SUPPORT))
 """One state, in which practice takes the advised action 0 in 3 of 10 decisions."""
 
@@ -40,12 +40,12 @@ def _terms(statistic: Gains | Weights, people: Trajectory) -> Float[Array, "2 pa
 )
 def gains_with_the_noise_of_the_largest(key: PRNGKeyArray, trials: int, *, flawed: bool) -> Audited:
     """Two stays whose weights are at all limits; one is paid nothing, the other everything."""
-    statistic = Gains(_POLICY, jnp.asarray(0.5), limits=PAIRS)
+    statistic = Gains(_POLICY, jnp.asarray(0.5), limits=_PAIRS)
     terms = _terms(statistic, _people((0.0, 1.0), (0, 0)))
     each = [high - low for low, high in (statistic.interval(max_weight) for _, max_weight in statistic.pairs)]
     paid_for = max(np.array(each) / statistic.units) if flawed else statistic.l2("replace-one")
     noise = GaussianNoise(paid_for / gdp_mu(EPSILON, DELTA), statistic.shape)
-    return audit_epsilon_by_distance(score_gaussian_noise(terms, noise, key, trials), EPSILON, f"{len(PAIRS)} pairs")
+    return audit_epsilon_by_distance(score_gaussian_noise(terms, noise, key, trials), EPSILON, f"{len(_PAIRS)} pairs")
 
 
 @case(

@@ -31,10 +31,18 @@ from jaxtyping import Array, Bool, Float, Int
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.learners.restriction import allowed_table, list_rules
+from privrl.learners.tabular.advantages import advice_strength
 from privrl.learners.tabular.anchor import Practice, practice
 from privrl.learners.tabular.clip_levels import ClipLevel, averaged, clip_level
 from privrl.learners.tabular.tap_kernel import Kernel, denoised, groups, kernel
-from privrl.learners.tabular.tap_planning import Evidence, Judgement, improved, planned_by_step, with_round
+from privrl.learners.tabular.tap_planning import (
+    Evidence,
+    Judgement,
+    ahead_of_practice,
+    improved,
+    planned_by_step,
+    with_round,
+)
 from privrl.learners.tabular.tdfp import TDFP, first_feature
 from privrl.mdp.rules import Rules
 from privrl.mdp.types import TabularPolicy
@@ -194,9 +202,11 @@ class TAP(AbstractOfflineLearner):
             variance = variance / jnp.maximum(jnp.where(seen.visible, seen.visits, 0.0).sum(), 1.0)
             evidence = with_round(evidence, jnp.asarray(float(k)), sums, noise, F, variance, judgement)
             pi, F = improved(evidence, F, judgement)
-        if bool(evidence.model):
-            return Solution(TabularPolicy(planned_by_step(evidence, judgement, self.horizon), self.rules), F)
-        return Solution(TabularPolicy(jnp.broadcast_to(pi, (self.horizon, *self.space)), self.rules), F)
+        steps = (self.horizon, *self.space)
+        plans = bool(evidence.model)
+        chosen = planned_by_step(evidence, judgement, self.horizon) if plans else jnp.broadcast_to(pi, steps)
+        strength = advice_strength(ahead_of_practice(evidence, F, judgement), seen.state_weights)
+        return Solution(TabularPolicy(chosen, self.rules), F, strength)
 
     @property
     def _world(self) -> tuple[int, int, int, tuple[int, ...]]:

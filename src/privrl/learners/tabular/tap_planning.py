@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from privrl.learners.tabular.advantages import over_practice
 from privrl.learners.tabular.anchor import Practice, anchored
 from privrl.learners.tabular.tap_kernel import Kernel
 from privrl.learners.tabular.tap_shrinkage import posterior
@@ -125,8 +126,8 @@ def with_round(
 
 def _improved(
     evidence: Evidence, F: Float[Array, " S"], discount: float, judgement: Judgement
-) -> tuple[Float[Array, "S A"], Float[Array, " S"]]:
-    """The policy that is greedy after F, and the value of one more step of it."""
+) -> tuple[Float[Array, "S A"], Float[Array, " S"], Float[Array, " S"]]:
+    """The policy that is greedy after F, the value of one more step of it, and its advantage over practice."""
     practice = evidence.practice
     d, error = advantages(evidence, F, discount, judgement.discount)
     shape = practice.visits.shape
@@ -142,7 +143,8 @@ def _improved(
     score = judged.mean - judgement.pessimism * judged.deviation
     pi = anchored(score, judgement.anchor * judged.typical, practice, judgement.support, judgement.allowed)
     gain = (pi * score).sum(axis=1)
-    return pi, jnp.where(evidence.live, jnp.clip(F + gain, 0.0, judgement.largest_return), 0.0)
+    V = jnp.where(evidence.live, jnp.clip(F + gain, 0.0, judgement.largest_return), 0.0)
+    return pi, V, over_practice(pi, judged.mean, jnp.where(practice.visible, practice.visits, 0.0))
 
 
 @eqx.filter_jit
@@ -153,7 +155,7 @@ def improved(
 
     def step(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         F, _, _, number = carry
-        pi, better = _improved(evidence, F, judgement.discount, judgement)
+        pi, better, _ = _improved(evidence, F, judgement.discount, judgement)
         return better, pi, jnp.abs(better - F).max(), number + 1
 
     def goes_on(carry: tuple[Array, Array, Array, Array]) -> Array:
@@ -165,12 +167,18 @@ def improved(
 
 
 @eqx.filter_jit
+def ahead_of_practice(evidence: Evidence, F: Float[Array, " S"], judgement: Judgement) -> Float[Array, " S"]:
+    """How much more the policy that is greedy after F is estimated to gain in each state than practice."""
+    return jnp.where(evidence.live, _improved(evidence, F, judgement.discount, judgement)[2], 0.0)
+
+
+@eqx.filter_jit
 def planned_by_step(evidence: Evidence, judgement: Judgement, horizon: int) -> Float[Array, "H S A"]:
     """Backward induction on the evidence without a discount: a policy that knows how many steps are left."""
 
     def step(V: Array, nothing: None) -> tuple[Array, Array]:
         del nothing
-        pi, V = _improved(evidence, V, 1.0, judgement)
+        pi, V, _ = _improved(evidence, V, 1.0, judgement)
         return V, pi
 
     _, policies = jax.lax.scan(step, jnp.zeros(evidence.live.shape), None, length=horizon)

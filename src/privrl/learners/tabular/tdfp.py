@@ -37,7 +37,14 @@ from jaxtyping import Array, Bool, Float
 from privrl.contracts.learner import AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
 from privrl.learners.restriction import allowed_table, list_rules
-from privrl.learners.tabular.advantages import CellSums, plan, shrunken_means, weighted_line, weighted_mean
+from privrl.learners.tabular.advantages import (
+    CellSums,
+    advice_strength,
+    plan,
+    shrunken_means,
+    weighted_line,
+    weighted_mean,
+)
 from privrl.mdp.rules import Rules
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.differences import Differences, ReturnsToGo
@@ -155,7 +162,9 @@ class TDFP(AbstractOfflineLearner):
             planned = plan(sums, F, w, live, self.horizon, self.pessimism, self.spread, allowed)
             if planned.noise_share < self.iterate_below:
                 F = _next_feature(planned.values, F, w, live)
-        return Solution(TabularPolicy(planned.policy.probabilities, self.rules), F)
+        ahead = planned.advantages[: self.horizon // 2 + 1].mean(axis=0)
+        strength = advice_strength(jnp.where(live, ahead, 0.0), jnp.where(live, w, 0.0))
+        return Solution(TabularPolicy(planned.policy.probabilities, self.rules), F, strength)
 
     def _asked(
         self, ask: Ask, rounds: "_Rounds", k: int, share: float, F: Float[Array, " S"], w: Float[Array, " S"]

@@ -43,7 +43,7 @@ export const randomDraw = () => Number(crypto.getRandomValues(new BigUint64Array
 export function advise(policy, observation, state = start(), draw = randomDraw()) {
   if (draw !== null && !(draw >= 0 && draw < 1)) refuse("draw must lie in [0, 1)");
   if (state.previous !== null) checkAction(policy, state.previous, "previous");
-  const { choice, support = 1, unusual = [], why } = policy.columns
+  const { choice, support = 1, strength = 1, unusual = [], why } = policy.columns
     ? chooseOnMeasurements(policy, observation, state) : chooseInState(policy, observation, state, draw);
   const advice = (reason, probability, if_taken, otherwise) => ({
     action: reason ? null : choice, reason, unusual, probability, choice: choice ?? null, if_taken, otherwise,
@@ -53,8 +53,10 @@ export function advise(policy, observation, state = start(), draw = randomDraw()
   const ratio = Math.min(clip(state.weight > 0 ? policy.maxWeight / state.weight : Infinity, 1, Infinity), policy.maxRatio);
   if (!(ratio > 1) && policy.maxRatio > 1) return advice("weight reached", 0, 1, 1);
   if (!(support >= policy.leastSupport && ratio > 1)) return advice("too little support", 0, 1, 1);
-  const alpha = support < 1 ? Math.min((ratio - 1) * support / (1 - support), 1) : 1;
-  const if_taken = Math.min(1 - alpha + alpha / Math.min(support, 1), ratio);
+  const most = strength > 0 ? 1 + Math.min(strength, 1) * (ratio - 1) : 1;
+  if (!(most > 1)) return advice("no advantage", 0, 1, 1);
+  const alpha = support < 1 ? Math.min((most - 1) * support / (1 - support), 1) : 1;
+  const if_taken = Math.min(1 - alpha + alpha / Math.min(support, 1), most);
   return advice(draw === null || draw < alpha ? "" : "not drawn", alpha, if_taken, 1 - alpha);
 }
 
@@ -71,7 +73,7 @@ function chooseInState({ content, states }, observation, state, draw) {
   const found = content.steps ? content.steps[content.steps.length > 1 ? state.step : 0][at] : content.advice[at];
   const choice = Array.isArray(found) ? drawn(found, draw) : found;
   if (!allowed(content.rules, [at], ["state"], state.previous)(choice)) return { why: "rules" };
-  return { choice, support: content.support?.[at] };
+  return { choice, support: content.support?.[at], strength: content.strength?.[at] };
 }
 
 function readState(content, states, observation) {
@@ -104,15 +106,16 @@ function chooseOnMeasurements({ content, columns, assisted, actions }, observati
   const may = allowed(content.rules, row, columns.map((column) => column.name), state.previous);
   if (!likely.some((_, a) => may(a))) return { unusual, why: "rules" };
   const least = content.support * Math.max(...likely.filter((_, a) => may(a)));
-  const scores = likely.map((p, a) => may(a) && p >= least
-    ? dot(phi, content.advantages[a]) + content.anchor * Math.log(p) : -Infinity);
+  const gains = content.advantages.map((weights) => dot(phi, weights));
+  const scores = likely.map((p, a) => may(a) && p >= least ? gains[a] + content.anchor * Math.log(p) : -Infinity);
   const choice = scores.indexOf(Math.max(...scores));
   if (!assisted) return { choice, unusual };
   const kept = content.assistance, upTo = (edges, x) => edges.filter((edge) => edge <= x).length;
-  const place = upTo(kept.probability_edges, likely[choice] / likely.reduce((sum, p) => sum + p, 0));
+  const whole = likely.reduce((sum, p) => sum + p, 0), place = upTo(kept.probability_edges, likely[choice] / whole);
   const value = clip(dot(phi, kept.values), -1, 1, 0);
   const support = kept.support[place * (kept.value_edges.length + 1) + upTo(kept.value_edges, value)];
-  return { choice, support, unusual };
+  const ahead = gains[choice] - dot(likely, gains) / whole, unit = kept.advantage_unit;
+  return { choice, support, strength: unit > 0 ? clip(ahead / unit, 0, 1, 0) : 1, unusual };
 }
 
 // Numbers in the order of the columns, NaN if missing; and remarks on entries that are missing or outside the bounds.

@@ -25,7 +25,7 @@ from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
 from privrl.recipes.pairing import BudgetArguments, central_of
 from privrl.studies.keys import KeyLike, optional_key
 from privrl.studies.offline.enough_people import check_evaluation, check_number
-from privrl.studies.offline.policies import AnyPolicy, advice_of, load_policy, policy_arrays, values_of
+from privrl.studies.offline.policies import AnyPolicy, advice_of, load_policy, policy_arrays, strength_of, values_of
 from privrl.studies.offline.procedure import ask_curator
 from privrl.studies.offline.table_fit import AnySchema, Paths, open_people, open_store
 from privrl.studies.offline.task import Ends, RuleArguments, assumption_of, read_probabilities
@@ -202,7 +202,8 @@ def _on_states(
         num_actions = named["probabilities"].shape[-1] if "probabilities" in named else held.num_actions
     known = read_probabilities(practice, (len(advice), num_actions), False, ends)
     world = (len(advice), num_actions, held.horizon, held.num_units, jnp.asarray(advice))
-    return Evaluator(*world, known, values_of(policy, len(advice)), terminal=ends.terminal, **settings)
+    values, strength = values_of(policy, len(advice)), strength_of(policy, named, len(advice))
+    return Evaluator(*world, known, values, terminal=ends.terminal, strength=strength, **settings)
 
 
 def _on_measurements(policy: AnyPolicy, held: AbstractDataset, settings: Mapping[str, Any]) -> MeasuredEvaluator | None:

@@ -77,6 +77,8 @@ def learn(
         found["choice"] = solution.choice
     if solution.values is not None:
         found["values"] = np.asarray(solution.values, float).tolist()
+    if solution.strength is not None:
+        found["strength"] = np.asarray(solution.strength, float).tolist()
     practice = None if comparison is None or comparison.practice is None else np.asarray(comparison.practice)
     situations = situations_of(answer.visits, practice)
     if situations is not None:

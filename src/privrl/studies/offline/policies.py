@@ -24,7 +24,18 @@ def load_policy(policy: AnyPolicy) -> AnyPolicy:
 
 def values_of(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
     """The values of states that were saved with a result, and that its certificate names; other policies have none."""
-    saved = policy.facts.get("values") if isinstance(policy, Result) else None
+    return None if not isinstance(policy, Result) else _saved_numbers(policy.facts.get("values"), num_states)
+
+
+def strength_of(policy: AnyPolicy, named: Mapping[str, np.ndarray], num_states: int) -> Float[Array, " S"] | None:
+    """How strongly advice is given in each state: that of an assisted policy, or what was saved with a result."""
+    if "strength" in named:
+        return jnp.asarray(named["strength"], float)
+    return None if not isinstance(policy, Result) else _saved_numbers(policy.facts.get("strength"), num_states)
+
+
+def _saved_numbers(saved: list[float | None] | None, num_states: int) -> Float[Array, " S"] | None:
+    """A finite number for each state; `None` if something else was saved."""
     return None if saved is None or len(saved) != num_states or None in saved else jnp.asarray(saved, float)
 
 
@@ -39,7 +50,7 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
     found: Mapping[str, object] = {"": given}
     if isinstance(given, (str, Path)):
         found = read_npz(read_bytes(Path(given)), f"`{given}`")
-        if set(found) - {RULES} == {"advice", "support", "max_ratio", "max_weight"}:
+        if set(found) - {RULES} == {"advice", "support", "max_ratio", "max_weight", "strength"}:
             return dict(found)
     if len(found) != 1:
         raise ValueError(f"The policy has the arrays {sorted(found)}; give one, of probabilities or of actions.")

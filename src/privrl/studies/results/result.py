@@ -168,7 +168,7 @@ class Result:
             evaluation = CertifiedEvaluation.of(evaluation, replace(own, result_sha256=none, study=study))
         note = f"the budget is spent, and there is no policy: {why}"
         certificate = replace(self.certificate, result_sha256=none, notes=(*self.certificate.notes, note))
-        kept = {name: fact for name, fact in self.report.items() if name not in ("situations", "values")}
+        kept = {name: fact for name, fact in self.report.items() if name not in ("situations", "values", "strength")}
         return Result(None, certificate, {**kept, "policy": None}, None, evaluation)
 
     def contents(self) -> dict[str, bytes]:
@@ -297,6 +297,7 @@ class ReportFacts(TypedDict, total=False):
     choice: str
     rules: list[str]
     values: list[float | None]
+    strength: list[float | None]
     table: dict[str, Any]
     names: dict[str, Any]
     situations: dict[str, Any]
