@@ -1,5 +1,6 @@
 """The assisted policy: what it advises, what it is worth, and one stay of it."""
 
+import io
 import math
 
 import jax
@@ -10,8 +11,10 @@ from contract import tiny_world
 
 from privrl.mdp.assistance import LEAVE
 from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
+from privrl.mdp.exported_policy import EpisodeState, ExportedPolicy
 from privrl.mdp.planning import policy_value
 from privrl.mdp.types import TabularMDP, TabularPolicy
+from privrl.studies.results.saved_policies import policy_bytes, read_policy
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +96,44 @@ def test_a_stay_is_left_alone_once_its_weight_has_reached_the_budget():
         stay.record(0)
     with pytest.raises(ValueError, match="state of the world"):
         stay.advise(1)
+
+
+@pytest.mark.parametrize(("max_ratio", "max_weight"), [(1.0, 1.01), (1.5, 4.0), (math.inf, 4.0), (19.0, math.inf)])
+def test_weights_stay_in_their_range_for_every_strength_and_support(max_ratio, max_weight):
+    """Whatever the stated numbers are, which a file may hold; the readers of `policy.json` agree where they are
+    valid."""
+    strength = np.array([0.0, 1e-300, 1e-17, 0.3, 1.0, -1.0, 2.0, math.inf, -math.inf, math.nan])
+    support = np.array([0.0, 0.05, 0.3, 1.0 - 1e-16, 1.0, 1.5, math.nan])
+    g, b = (jnp.asarray(x.ravel()) for x in np.meshgrid(strength, support))
+    policy = AssistedPolicy(jnp.zeros(len(g), int), b, max_ratio, max_weight, strength=g)
+    valid = np.asarray((g >= 0.0) & (g <= 1.0) & (b >= 0.0) & (b <= 1.0))
+    kept = AssistedPolicy(
+        *(jnp.asarray(x)[valid] for x in (policy.advice, b)), max_ratio, max_weight, strength=g[valid]
+    )
+    reader, states = ExportedPolicy(kept.to_json()), jnp.arange(len(g))
+    for w in (0.0, 1e-300, 0.5, min(max_weight, 1e9)):
+        at, k = policy.decisions(states), policy.ratio_at(w)
+        rho = np.stack([at.rho(jnp.full(len(g), action), k) for action in (0, 1)])
+        assert (rho >= 0.0).all() and (w * rho <= max_weight * (1 + 1e-12)).all()
+        found = [reader.decide(s, EpisodeState(0, w)) for s in range(int(valid.sum()))]
+        mine = [(one.probability, one.if_taken, one.otherwise) for one in found]
+        np.testing.assert_allclose(mine, np.stack([at.alpha(k), *rho]).T[valid], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "strength", [[0.5], [0.5, math.nan], [0.5, -0.1], [0.5, 1.1], [0.5, math.inf], ["a", "b"], 0.5]
+)
+def test_a_strength_that_is_not_one_is_refused_when_it_is_loaded(strength):
+    policy = AssistedPolicy(jnp.array([0, 1]), jnp.array([0.3, 0.4]), strength=jnp.array([0.2, 0.0]))
+    file = io.BytesIO()
+    np.savez_compressed(file, **{**policy.arrays(), "strength": np.asarray(strength)})
+    with pytest.raises(ValueError, match="The policy is not a saved policy, or is damaged"):
+        read_policy(file.getvalue(), "The policy")
+    with pytest.raises((TypeError, ValueError)):  # a reader of evaluations makes one sentence of both
+        AssistedPolicy.from_json({**policy.to_json(), "strength": strength})
+    with pytest.raises(ValueError, match="or it is damaged"):
+        ExportedPolicy({**policy.to_json(), "strength": strength})
+    assert isinstance(read_policy(policy_bytes(policy), "The policy"), AssistedPolicy)
 
 
 def test_advice_of_a_policy_is_its_most_common_action():

@@ -22,6 +22,8 @@ from privrl.mdp.types import TabularPolicy
 
 READER = Path(privrl.__file__).parent / "service" / "client" / "privrl-policy.mjs"
 MADE = vectors()
+KINDS = ("privrl assisted policy on states, 1", "privrl assisted policy on measurements, 1")
+ASSISTANCE = "assistance"
 
 
 def node(script: str, **given: Any) -> Any:
@@ -125,6 +127,32 @@ def test_the_reader_in_javascript_refuses_what_is_not_a_policy_or_a_draw() -> No
         policy=MADE[0]["policy"],
     )
     assert found == [True] * 7
+
+
+def test_both_readers_refuse_a_strength_that_is_missing_or_out_of_range() -> None:
+    """Before, the one in JavaScript gave all advice if the strengths were missing."""
+    on_states, on_rows = (next(e["policy"] for e in MADE if e["policy"]["kind"] == kind) for kind in KINDS)
+    unit, wrong = on_rows["assistance"], [None, [], [0.5] * 9, ["1"] * 4, [-0.5] * 4, [1.5] * 4, [None] * 4]
+    made = [{**on_states, "strength": one} for one in wrong]
+    made += [{**on_rows, "assistance": {**unit, "advantage_unit": one}} for one in (None, "1", -1.0)]
+    made += [
+        {k: v for k, v in on_states.items() if k != "strength"},
+        {k: v for k, v in on_rows.items() if k != ASSISTANCE},
+    ]
+    for policy in made:
+        with pytest.raises(ValueError, match="or it is damaged"):
+            ExportedPolicy(policy)
+    found = node(
+        """
+        const refused = (policy) => {
+          try { return reader.readPolicy(policy); } catch (error) { return error instanceof reader.Refused; }
+        };
+        console.log(JSON.stringify([...given.made, ...given.right].map(refused)));
+    """,
+        made=made,
+        right=[on_states, on_rows],
+    )
+    assert found[: len(made)] == [True] * len(made) and True not in found[len(made) :]
 
 
 # ------------------------------------------------------------------------------------------------------ in Python

@@ -69,7 +69,7 @@ class Decisions(NamedTuple):
 
     def rho(self, actions: Int[Array, "*n"], max_ratio: ArrayLike) -> Float[Array, "*n"]:
         """The one-step weights."""
-        alpha, b = self.alpha(max_ratio), jnp.clip(self.support, LEAST_SUPPORT, 1.0)
+        alpha, b = self.alpha(max_ratio), jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
         rho = 1.0 - alpha + jnp.where(actions == self.advice, alpha / b, 0.0)
         return jnp.clip(rho, 0.0, self.ratio(max_ratio))
 

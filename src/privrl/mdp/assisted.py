@@ -101,6 +101,7 @@ class AssistedPolicy(AbstractAssisted):
         support, strength = (jnp.asarray(content[name], float) for name in ("support", "strength"))
         if advice.ndim != 1 or not advice.shape == support.shape == strength.shape:
             raise ValueError("`advice`, `support` and `strength` must be lists with one entry for each state.")
+        check_strength(strength)
         rules = Rules.from_json(content.get("rules", ()), content.get("num_actions", 0))
         return cls(advice, support, content["max_ratio"], content["max_weight"], rules, strength)
 
@@ -117,6 +118,13 @@ class AssistedPolicy(AbstractAssisted):
     @property
     def strengths(self) -> Float[Array, " S"]:
         return jnp.ones_like(self.support) if self.strength is None else self.strength
+
+
+def check_strength(strength: ArrayLike) -> None:
+    """Refuse strengths from outside that are not numbers in [0, 1]."""
+    g = np.asarray(strength)
+    if not ((g >= 0.0) & (g <= 1.0)).all():  # also not a number
+        raise ValueError("`strength` must hold numbers in [0, 1].")
 
 
 class SimulatedGain(NamedTuple):

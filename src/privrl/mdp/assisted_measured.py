@@ -12,7 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted, to_json_number
 from privrl.mdp.exported_policy import ASSISTED
@@ -41,7 +41,16 @@ def advantage_over_practice(
 def find_unit(policy: MeasuredPolicy) -> Float[Array, ""]:
     """Twice the root mean square of the advantage of the advice over practice, at public random observations."""
     rows = jnp.asarray(draw_rows(policy, np.random.default_rng(0)))
-    return 2.0 * jnp.sqrt((advantage_over_practice(policy, rows, policy.choose(rows)) ** 2).mean())
+    unit = 2.0 * jnp.sqrt((advantage_over_practice(policy, rows, policy.choose(rows)) ** 2).mean())
+    return jnp.where(jnp.isfinite(unit), unit, 0.0)
+
+
+def _read_unit(unit: ArrayLike) -> Float[np.ndarray, ""]:
+    """Refuse a unit from outside that is not one finite number, at least 0."""
+    read = np.asarray(unit)
+    if read.shape != () or not 0.0 <= read < np.inf:  # also not a number
+        raise ValueError("`advantage_unit` must be a finite number, at least 0.")
+    return read
 
 
 class AssistedMeasuredPolicy(AbstractAssisted):
@@ -128,7 +137,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
             raise ValueError(f"This is not the JSON of an assisted policy on measurements: `kind` is not {ASSISTED!r}.")
         kept = content["assistance"]
         values, support = (jnp.asarray(kept[name], float) for name in ("values", "support"))
-        limits = (kept["max_ratio"], kept["max_weight"], jnp.asarray(kept["advantage_unit"], float))
+        limits = (kept["max_ratio"], kept["max_weight"], _read_unit(float(kept["advantage_unit"])))
         return cls(MeasuredPolicy.from_content(content), values, support, *limits)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -141,4 +150,4 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         """Read the output of `arrays`."""
         advice = MeasuredPolicy.from_arrays({name: array for name, array in arrays.items() if name not in _OWN})
         values, support, max_ratio, max_weight, unit = (jnp.asarray(arrays[name]) for name in _OWN)
-        return cls(advice, values, support, max_ratio.item(), max_weight.item(), unit)
+        return cls(advice, values, support, max_ratio.item(), max_weight.item(), _read_unit(unit))

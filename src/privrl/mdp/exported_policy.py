@@ -10,6 +10,7 @@ This module is imported in a fraction of a second, because it needs neither JAX 
 import json
 import math
 import secrets
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,12 +118,18 @@ class ExportedPolicy:
                 self._choose_by_step if kind == ON_STATES else self._choose_in_a_state
             )
             kept = content
+            if kind == ASSISTED_ON_STATES:
+                given = [content[name] for name in ("advice", "support", "strength")]
+                if {len(one) for one in given} != {self._num_states} or not all(_is_number(g, 1.0) for g in given[2]):
+                    raise TypeError
         else:
             self.columns = tuple(_column(one) for one in content["columns"])
             self._choose, kept = self._choose_on_measurements, content.get("assistance", {})
         self.is_assisted = kind in (ASSISTED, ASSISTED_ON_STATES)
         if self.is_assisted:
             limits = (float(kept[name]) for name in ("max_ratio", "max_weight", "least_support"))
+            if kind == ASSISTED and not _is_number(kept["advantage_unit"], sys.float_info.max):
+                raise TypeError
             self._limits = _Limits(*limits)
         self.num_actions: int | None = len(content["advantages"]) if self.columns else content.get("num_actions")
         self.rules = Rules.from_json(content.get("rules", ()), self.num_actions or 0)
@@ -329,6 +336,11 @@ class _Limits:
             return 0.0, 1.0, 1.0
         alpha = min((ratio - 1.0) * support / (1.0 - support), 1.0) if support < 1.0 else 1.0
         return alpha, min(1.0 - alpha + alpha / min(support, 1.0), ratio), 1.0 - alpha
+
+
+def _is_number(value: object, largest: float) -> bool:
+    """Whether it is a number in [0, `largest`]."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value <= largest
 
 
 def _column(content: Mapping[str, Any]) -> Measurement:

@@ -20,6 +20,7 @@ export function readPolicy(content) {
   if (!KINDS.includes(content?.kind)) refuse(`kind must be one of ${KINDS.join("; ")}`);
   const assisted = content.kind.includes("assisted"), columns = content.columns;
   const kept = columns ? content.assistance : content;
+  if (assisted) checkStrength(kept ?? {}, columns);
   return {
     content, assisted, columns,
     states: columns ? 0 : (content.steps?.[0] ?? content.advice).length,
@@ -28,6 +29,13 @@ export function readPolicy(content) {
     maxWeight: assisted ? number(kept.max_weight) : Infinity,
     leastSupport: assisted ? kept.least_support : 0,
   };
+}
+
+function checkStrength({ advice, support, strength, advantage_unit }, columns) {
+  const numbers = columns ? [advantage_unit] : strength, most = columns ? Number.MAX_VALUE : 1;
+  const within = (x) => typeof x === "number" && x >= 0 && x <= most;
+  const fits = columns || [advice, support, strength].every((list) => Array.isArray(list) && list.length === advice.length);
+  if (!fits || !numbers.every(within)) refuse("the policy is damaged: its strength is missing or out of range");
 }
 
 // What is kept from one decision of an episode to the next: plain numbers.

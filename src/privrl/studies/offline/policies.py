@@ -31,7 +31,11 @@ def strength_of(policy: AnyPolicy, named: Mapping[str, np.ndarray], num_states: 
     """How strongly advice is given in each state: that of an assisted policy, or what was saved with a result."""
     if "strength" in named:
         return jnp.asarray(named["strength"], float)
-    return None if not isinstance(policy, Result) else _saved_numbers(policy.facts.get("strength"), num_states)
+    saved = policy.facts.get("strength") if isinstance(policy, Result) else None
+    found = _saved_numbers(saved, num_states)
+    if saved is not None and found is None:
+        raise ValueError("The report beside the policy is damaged: `strength` must hold one number for each state.")
+    return found
 
 
 def _saved_numbers(saved: list[float | None] | None, num_states: int) -> Float[Array, " S"] | None:

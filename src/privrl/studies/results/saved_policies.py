@@ -9,7 +9,7 @@ import numpy as np
 
 from privrl.contracts.policy import CLASS, AbstractPolicy, class_in, is_registered
 from privrl.contracts.untrusted import MALFORMED, read_json, read_npz
-from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assisted import AssistedPolicy, check_strength
 from privrl.mdp.assisted_measured import ASSISTED_ARRAY_NAMES, AssistedMeasuredPolicy
 from privrl.mdp.lq import LinearPolicy
 from privrl.mdp.measured_policy import ARRAY_NAMES, MeasuredPolicy
@@ -76,6 +76,7 @@ def read_policy(content: bytes, what: str) -> AbstractPolicy:
             raise ValueError("An array has another number of axes.")
         if kind is AssistedPolicy and arrays["advice"].shape != arrays["support"].shape:
             raise ValueError("`advice` and `support` have different lengths.")
+        check_strength(arrays.get("strength", 0.0))
         read = {name: jnp.asarray(arrays[name]) for name in names}
         return kind(**read) if kind is LinearPolicy else kind(**read, rules=rules)
     except MALFORMED as error:
