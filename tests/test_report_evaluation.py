@@ -24,7 +24,7 @@ from privrl.recipes.all_recipes import recipes
 from privrl.recipes.offline import OFFLINE
 from privrl.reports.certificate_facts import compute_guess_rate, compute_worst_rate, count_in_hundred, share_budget
 from privrl.reports.certificate_text import EXACT, WORST_CASE, describe_releases
-from privrl.reports.change_section import explain_collection
+from privrl.reports.change_section import explain_collection, render_changes
 from privrl.reports.display_names import Names, read_names, to_noun
 from privrl.reports.evaluation_section import compute_shares, render_evaluation, render_ratios
 from privrl.reports.result_page import render_result
@@ -255,6 +255,24 @@ def test_situations_show_today_the_advice_how_often_and_how_sure() -> None:
     )
     nothing = render_situations(np.array([1, 1, 0]), None, policy, NAMES)
     assert "unknown" in nothing and "evidence" not in nothing
+
+
+def test_advice_without_an_advantage_is_not_shown_as_given(result: Result) -> None:
+    evaluation, decision = result.evaluation, result.decision
+    assert evaluation is not None and decision is not None
+
+    def page(*strength: float) -> str:
+        policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.2, 0.3, 0.6]), strength=jnp.array(strength))
+        shown = dataclasses.replace(evaluation, policy=policy)
+        text = render_changes(shown, decision, result.certificate, None, NAMES, show_withheld=True)
+        assert (render_ratios(shown, None) == "") == policy.is_silent
+        return stands_alone(page_with(text)).text
+
+    assert "20 % to 60 %" in page(1.0, 1.0, 0.1) and "not estimated to be better" not in page(1.0, 1.0, 0.1)
+    some, nothing = page(1.0, 1.0, 0.0), page(0.0, 0.0, 0.0)
+    assert "20 % to 30 %" in some and "that is not estimated to be better than current practice" in some
+    assert "in no situation is there advice that is estimated to be better than practice" in nothing
+    assert "known well enough" not in nothing and "practice takes the advised action in" not in nothing
 
 
 def test_the_unit_of_a_guarantee_is_that_of_the_certificate(result: Result, tmp_path: Path) -> None:

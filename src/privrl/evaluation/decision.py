@@ -43,7 +43,10 @@ _SENTENCES = {
     Reason.FOLLOWS_MORE: f"A check of practice failed: {HIDDEN_INFORMATION}.",
     Reason.INCONCLUSIVE: f"The checks of practice were inconclusive: {HIDDEN_INFORMATION}.",
     Reason.UNBALANCED: "The probabilities of practice do not describe how these people were treated.",
-    Reason.NO_SUPPORT: "In no situation is it known well enough how often practice takes the advised action.",
+    Reason.NO_SUPPORT: (
+        "In no situation is there advice that is estimated to be better than practice, and that practice is known to "
+        "take often enough."
+    ),
     Reason.NO_ESTIMATE: "There is no estimate of what the advice would change.",
     Reason.NO_GAIN: "The lower bound of the gain is not above 0.",
     Reason.REQUIRED_BETTER: "The policy was not shown to be better than practice, which was required.",

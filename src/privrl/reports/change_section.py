@@ -15,7 +15,7 @@ from markupsafe import Markup
 from privrl.evaluation.decision import Decision, Reason
 from privrl.evaluation.estimates import Evaluation, Interval
 from privrl.evaluation.widths import PeopleNeeded, people_needed_at
-from privrl.mdp.assistance import AbstractAssisted
+from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measurements import Category
@@ -58,6 +58,7 @@ def render_changes(
         changed=evaluation.changed,
         unsupported=min(max(evaluation.unsupported.value, 0.0), 1.0),
         support=_range_of_support(policy),
+        uneven=bool((policy.strengths <= 0.0).any()),
         hidden=decision.outcome == "withheld" and not show_withheld,
         where=_table_of_changes(policy, situations, names, terminal),
         weighted=situations is not None and situations.seen is not None,
@@ -69,7 +70,7 @@ def render_changes(
 def _range_of_support(policy: AbstractAssisted) -> tuple[float, float] | None:
     """The smallest and the largest probability with which practice takes an action that would be advised."""
     support = np.asarray(policy.support)
-    given = support[np.asarray(policy.support >= 0.05)]
+    given = support[np.asarray((policy.support >= LEAST_SUPPORT) & (policy.strengths > 0.0))]
     return (float(given.min()), float(given.max())) if given.size else None
 
 
@@ -110,7 +111,7 @@ def _table_by_measurement(policy: AssistedMeasuredPolicy) -> HtmlTable:
     """The columns along which the share of changed decisions varies most, in three parts of their usual range."""
     rows = draw_rows(policy.advice, np.random.default_rng(0))
     at = policy.decisions(jnp.asarray(rows))
-    changed = np.asarray(at.alpha(policy.max_ratio) * (1.0 - at.support))
+    changed = np.asarray(at.alpha(policy.ratio_at(1.0)) * (1.0 - at.support))
     parts = [_split_column(policy, place, rows[:, place]) for place in range(rows.shape[1])]
     shares = [[float(changed[inside].mean()) for _, inside in part] for part in parts]
     order = np.argsort([min(found) - max(found) for found in shares], kind="stable")[:_MAX_COLUMNS]

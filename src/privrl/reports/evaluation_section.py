@@ -143,10 +143,9 @@ def render_ratios(evaluation: Evaluation, seen: Float[np.ndarray, " S"] | None) 
     policy = evaluation.policy
     if not isinstance(policy, AssistedPolicy):
         return Markup("")
-    supported = np.asarray(policy.supported)
-    if not supported.any():
+    if policy.is_silent:
         return Markup("")
-    weights = np.full(len(supported), 1.0 / len(supported)) if seen is None else seen
+    weights = np.full(len(policy.advice), 1.0 / len(policy.advice)) if seen is None else seen
     # Evenly spaced in 1 - 1/ratio, which is how the chart shows them, up to infinity.
     ratios = [1.0 / (1.0 - i / _POINTS) if i < _POINTS else math.inf for i in range(_POINTS + 1)]
     found = [compute_shares(policy, ratio, weights) for ratio in ratios]
