@@ -48,9 +48,14 @@ class Support:
 
         If b* is wrong by e in a cell, weights of people who decide there have a mean that is wrong by alpha e/b*. To
         first order, the gain is then wrong by the sum over cells of visits times alpha (e/b*) (Q - m). Errors of
-        different cells are independent. Visits are taken to be those of practice, and |Q - m| to be `spread`, the
-        standard deviation of returns: over the cells that are visited at one step, the mean of (Q - m)^2 is at most the
-        variance of returns, because the variance of a conditional mean is at most the whole variance.
+        different cells are independent.
+
+        **This is typical and not a bound**, in two places. Visits are taken to be those of practice. And |Q - m| is
+        taken to be `spread`, where Q is the mean return after the advice in the cell. The mean of b* (Q - m)^2 over the
+        cells that are visited at one step is at most the variance of returns, because the variance of a conditional
+        mean is at most the whole variance. But the mean of (Q - m)^2 may be up to 1/b* times that variance, and one
+        cell may exceed the mean. The error is then too small: if the advice, with b* = .05, always pays and nothing
+        else does, |Q - m| is .95 and `spread` .22.
 
         Arguments:
             people: their number.

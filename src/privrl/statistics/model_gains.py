@@ -2,7 +2,8 @@
 
 f in [-1, 1] is a public feature of states (their value, as the learn group sees it), x = (1, f(s)), and x' that of the
 next state, 0 after the end. rho is the one-step weight of the *whole* supported advice, without a product along the
-stay; the second copy has rho = 1, practice itself. Per stay, summed over its steps, df = f - f' between steps:
+stay (1 in states whose `strength` is 0, where no advice is given); the second copy has rho = 1, practice itself. Per
+stay, summed over its steps, df = f - f' between steps:
 
     n = sum rho (1, f, f^2)    M = sum rho (1, f) df    T = rho (1, f, f^2) at the ending    R = sum rho r (1, f)
 

@@ -5,6 +5,7 @@ under an assisted policy (`mdp/assistance.py`), W = C; m in [0, 1] a released me
 over a person's stays**, so a person counts once, and n is the number of people.
 
     StayReturns           G                              practice's mean
+    ReturnSpread          (G-m)^2                        at least the variance of G
     Weights               w                              mean 1, if the probabilities of practice are right
     Unsupported           share of decisions without supported advice
     Changed               share of decisions that the assisted policy changes
@@ -17,7 +18,7 @@ not finite) and G to [0, 1]; w lies in [0, W] by construction. A mean of numbers
 person contributes 0, which lies in each of the intervals below. Replace-one costs the length of the interval, and
 add-remove its largest absolute value.
 
-- G and a share: [0, 1]. w: [0, W].
+- G and a share: [0, 1]. w: [0, W]. (G-m)^2: [0, max(m, 1-m)^2].
 - D is bilinear in (w, G) on [0, W] x [0, 1], so its extremes are those of the corners: m - 1 and m at w = 0,
   -(W-1) m and (W-1)(1-m) at w = W. Hence D lies in [-max(1-m, (W-1) m), max(m, (W-1)(1-m))]: length W - 1 where
   (W-1) min(m, 1-m) >= max(m, 1-m). D^2 lies in [0, (max(1, W-1) max(m, 1-m))^2].
@@ -127,7 +128,7 @@ class StayReturns(AbstractStayMean):
 
 
 class ReturnSpread(AbstractStayMean):
-    """(G - m)^2 of the person's mean return G.
+    """(G - m)^2 of the return G: its mean is the variance of returns, plus the square of what m is wrong by.
 
     Arguments:
         return_range: public.
