@@ -20,6 +20,7 @@ from privrl.mdp.assisted import AssistedPolicy, simulate_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.privacy.accounting.events import Event
+from privrl.studies.offline.policies import policy_arrays, strength_of
 from privrl.studies.results.binding import policy_sha256
 from privrl.studies.results.certification import certify_result
 from privrl.studies.results.certified_evaluation import CertifiedEvaluation
@@ -169,6 +170,31 @@ def test_what_is_withheld_leaves_a_certificate_and_no_trace_of_the_policy(assess
     assert not privrl.certify(loaded.certificate, assessed.policy, allow_non_private=True).ok
 
 
+def test_the_strength_of_advice_is_that_of_the_policy_or_of_its_report(assessed: Result, tmp_path: Path) -> None:
+    """A policy from elsewhere has none; what is damaged is refused and not taken for none."""
+    strength = [0.2, 1.0, 0.0]
+
+    def found(policy: Any) -> Any:
+        g = strength_of(policy, policy_arrays(policy), 3)
+        return None if g is None else g.tolist()
+
+    reported = assessed.reporting({**assessed.report, "strength": strength})
+    learnt = dataclasses.replace(reported, policy=assessed.advice, advice=None, evaluation=None)
+    learnt.save(tmp_path / "learnt")
+    assert found(learnt) == found(Result.load(tmp_path / "learnt")) == strength
+    assert found(learnt.policy) is found(GOOD) is None
+    policy = AssistedPolicy(jnp.asarray(GOOD), jnp.full(3, 0.5), strength=jnp.asarray(strength))
+    np.savez(tmp_path / "assisted.npz", **policy.arrays())
+    assert found(policy) == found(tmp_path / "assisted.npz") == strength
+    for wrong in (["a", "b", "c"], [0.2, 1.0, -0.1], [0.2, 1.0, np.nan]):
+        np.savez(tmp_path / "assisted.npz", **{**policy.arrays(), "strength": np.asarray(wrong)})
+        with pytest.raises(ValueError, match=r"`strength` must hold numbers in \[0, 1\]"):
+            found(tmp_path / "assisted.npz")
+    with pytest.raises(ValueError, match="The report beside the policy is damaged"):
+        found(learnt.reporting({"strength": [0.5]}))
+    assert "strength" not in reported.withheld("it was not shown to be better").report
+
+
 def test_a_policy_that_is_missing_without_a_word_is_an_error(assessed: Result, tmp_path: Path) -> None:
     assessed.save(tmp_path / "saved")
     (tmp_path / "saved" / "policy.npz").unlink()
@@ -194,6 +220,9 @@ def test_a_damaged_evaluation_is_refused(evaluation: CertifiedEvaluation) -> Non
     for damaged in ([], {}, content | {"practice": None}, content | {"policy": {}}, content | {"people": "many"}):
         with pytest.raises(ValueError, match="The evaluation is malformed"):
             read(damaged)
+    for strength in ([1.0], [1.0, 1.0, 2.0], [1.0, 1.0, "a"], [1.0, 1.0, -1.0]):
+        with pytest.raises(ValueError, match="The evaluation is malformed"):
+            read(content | {"policy": content["policy"] | {"strength": strength}})
     with pytest.raises(ValueError, match="changed or damaged: `verdict`"):
         read(content | {"verdict": "worse"})
     assert math.isfinite(evaluation.practice.value) and isinstance(evaluation.gain, Interval)

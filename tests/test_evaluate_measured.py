@@ -3,6 +3,7 @@
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from privrl.evaluation.evaluated import Evaluated
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
 from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
-from privrl.mdp.exported_policy import ExportedPolicy
+from privrl.mdp.exported_policy import EpisodeState, ExportedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Feature
 from privrl.privacy.noise.lattice import choose_lattice
@@ -119,6 +120,25 @@ def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
         AssistedMeasuredPolicy(policy.advice, policy.values, jnp.zeros(3))
 
 
+@pytest.mark.parametrize("unit", [np.nan, np.inf, -1.0, [0.1, 0.2]])
+def test_a_unit_that_is_not_one_is_refused(policy: AssistedMeasuredPolicy, unit: Any) -> None:
+    with pytest.raises(ValueError, match="`advantage_unit` must be a finite number"):
+        AssistedMeasuredPolicy.from_arrays({**policy.arrays(), "advantage_unit": np.asarray(unit)})
+
+
+@pytest.mark.parametrize("unit", [0.0, 1e-300, 0.02, 1e300])
+def test_the_reader_without_jax_advises_as_strongly(policy: AssistedMeasuredPolicy, unit: float) -> None:
+    one = dataclasses.replace(policy, advantage_unit=jnp.asarray(unit), max_ratio=3.0)
+    x, exported = rows(60), ExportedPolicy(json.loads(json.dumps(one.to_json())))
+    at, k = one.decisions(jnp.asarray(x)), one.ratio_at(0.7)
+    missed = at.rho(jnp.full_like(at.advice, LEAVE), k)
+    expected = np.stack([at.alpha(k), at.rho(at.advice, k), missed]).T
+    found = [exported.decide(row, EpisodeState(0, 0.7)) for row in x]
+    mine = [(one.probability, one.if_taken, one.otherwise) for one in found]
+    np.testing.assert_allclose(mine, expected, rtol=1e-9, atol=1e-12)
+    assert ((expected[:, 0] > 0.0).any() or unit == 1e300) and (expected[:, 1] <= 3.0 + 1e-12).all()
+
+
 def test_the_reader_without_jax_agrees(policy: AssistedMeasuredPolicy) -> None:
     for one in (policy, policy.without_advice(), policy.advice):
         chosen = one.choose(jnp.asarray(rows())) if isinstance(one, MeasuredPolicy) else one(rows())
@@ -183,6 +203,10 @@ def test_a_saved_policy_is_evaluated_on_other_people(assessed: Result) -> None:
     whole = privrl.evaluate(held, assessed.policy, BUDGET, key=jax.random.key(6))
     assert found == whole and found.people == 300 and found.policy.to_json() == whole.policy.to_json()
     plain = privrl.evaluate(held, assessed.advice, BUDGET, key=jax.random.key(6))
+    assert plain.policy.advantage_unit == found.policy.advantage_unit > 0.0  # type: ignore[attr-defined]
+    other = dataclasses.replace(assessed.policy, advantage_unit=jnp.asarray(0.125))
+    again = privrl.evaluate(held, other, BUDGET, key=jax.random.key(6))
+    assert again.policy.advantage_unit == 0.125  # type: ignore[attr-defined]
     assert not np.asarray(plain.policy.values).any()  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="numbered states"):
         privrl.evaluate(held, assessed, BUDGET, practice=np.ones((4, 5)) / 5)

@@ -41,6 +41,7 @@ class MeasuredEvaluator(AbstractEvaluator):
         return_range: the public smallest and largest return of a stay; what is outside is cut.
         max_ratio, max_weight: of the assisted policy; by default several public pairs are compared.
         assumption: what is known about who decided.
+        advantage_unit: of the assisted policy; by default that of `find_unit`.
     """
 
     advice: MeasuredPolicy
@@ -51,6 +52,7 @@ class MeasuredEvaluator(AbstractEvaluator):
     max_ratio: float | None = eqx.field(static=True, default=None)
     max_weight: float | None = eqx.field(static=True, default=None)
     assumption: Assumption = eqx.field(static=True, default="checked")
+    advantage_unit: Float[Array, ""] | None = None
 
     def __check_init__(self) -> None:
         check_sizes(horizon=self.horizon, people=self.people)
@@ -90,5 +92,5 @@ class MeasuredEvaluator(AbstractEvaluator):
         return self._policy(jnp.asarray(found.probability)), found
 
     def _policy(self, support: Float[Array, " K"]) -> AssistedMeasuredPolicy:
-        unit = find_unit(self.advice)
+        unit = find_unit(self.advice) if self.advantage_unit is None else self.advantage_unit
         return AssistedMeasuredPolicy(self.advice, self.values, support, *self.limits[0], unit)

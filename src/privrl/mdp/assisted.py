@@ -123,7 +123,7 @@ class AssistedPolicy(AbstractAssisted):
 def check_strength(strength: ArrayLike) -> None:
     """Refuse strengths from outside that are not numbers in [0, 1]."""
     g = np.asarray(strength)
-    if not ((g >= 0.0) & (g <= 1.0)).all():  # also not a number
+    if g.dtype.kind not in "biuf" or not ((g >= 0.0) & (g <= 1.0)).all():  # also not a number
         raise ValueError("`strength` must hold numbers in [0, 1].")
 
 

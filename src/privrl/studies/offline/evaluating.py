@@ -213,12 +213,13 @@ def _on_measurements(policy: AnyPolicy, held: AbstractDataset, settings: Mapping
     report beside a result; without any, cells are told apart by how often practice does what is advised, alone.
     """
     values: Float[Array, " d"] | None = None
+    unit: Float[Array, ""] | None = None
     whole: Any = policy.policy if isinstance(policy, Result) else policy
     if isinstance(whole, AssistedMeasuredPolicy):
-        values, whole = whole.values, whole.advice
+        values, unit, whole = whole.values, whole.advantage_unit, whole.advice
     if not isinstance(whole, MeasuredPolicy):
         return None
     if values is None:
         values = values_of(policy, whole.features.dim)
     weights = jnp.zeros(whole.features.dim) if values is None else values
-    return MeasuredEvaluator(whole, weights, held.horizon, held.num_units, **settings)
+    return MeasuredEvaluator(whole, weights, held.horizon, held.num_units, advantage_unit=unit, **settings)

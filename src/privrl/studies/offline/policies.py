@@ -9,7 +9,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from privrl.contracts.policy import AbstractPolicy
 from privrl.contracts.untrusted import read_bytes, read_npz
-from privrl.mdp.assisted import stationary_advice
+from privrl.mdp.assisted import check_strength, stationary_advice
 from privrl.mdp.rules import RULES
 from privrl.mdp.types import TabularPolicy
 from privrl.studies.results.result import Result
@@ -30,6 +30,7 @@ def values_of(policy: AnyPolicy, num_states: int) -> Float[Array, " S"] | None:
 def strength_of(policy: AnyPolicy, named: Mapping[str, np.ndarray], num_states: int) -> Float[Array, " S"] | None:
     """How strongly advice is given in each state: that of an assisted policy, or what was saved with a result."""
     if "strength" in named:
+        check_strength(named["strength"])
         return jnp.asarray(named["strength"], float)
     saved = policy.facts.get("strength") if isinstance(policy, Result) else None
     found = _saved_numbers(saved, num_states)
