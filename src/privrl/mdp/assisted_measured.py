@@ -45,12 +45,12 @@ def find_unit(policy: MeasuredPolicy) -> Float[Array, ""]:
     return jnp.where(jnp.isfinite(unit), unit, 0.0)
 
 
-def _read_unit(unit: ArrayLike) -> Float[np.ndarray, ""]:
+def _read_unit(unit: ArrayLike) -> Float[Array, ""]:
     """Refuse a unit from outside that is not one finite number, at least 0."""
     read = np.asarray(unit)
     if read.shape != () or not 0.0 <= read < np.inf:  # also not a number
         raise ValueError("`advantage_unit` must be a finite number, at least 0.")
-    return read
+    return jnp.asarray(read, float)
 
 
 class AssistedMeasuredPolicy(AbstractAssisted):
