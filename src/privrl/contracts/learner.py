@@ -133,7 +133,8 @@ class Solution:
         values: the value of each state for people, on any scale; if states are measurements, the weights of that value
             on the features of the policy. `None` unless the learner `gives_values`.
         strength: how strongly the advice of each state is given by an assisted policy, in [0, 1]: in proportion to its
-            estimated advantage over practice; `None` if that was not estimated.
+            estimated advantage over practice; `None` if that was not estimated. If the policy depends on the step, the
+            advantage is that of its own action at each step, and the advice is its most probable action over the first.
         choice: a sentence on how the policy was chosen among candidates; empty if there was nothing to choose.
     """
 

@@ -193,7 +193,8 @@ class Result:
         >>> result.table().column_names
         ['step', 'state', 'action', 'probability']
 
-        An assisted policy has a row for each state, with its advice and the support of the advice in current practice.
+        An assisted policy has a row for each state, with its advice, the support of the advice in current practice, and
+        its strength.
 
         Raises:
             TypeError: the policy is not a table, for example because it decides by measurements, or was withheld.
@@ -205,8 +206,8 @@ class Result:
             steps, states, actions = (axis.ravel() for axis in np.indices(shares.shape))
             return pa.table({"step": steps, "state": states, "action": actions, "probability": shares.ravel()})
         if isinstance(self.policy, AssistedPolicy):
-            advice, support = np.asarray(self.policy.advice), np.asarray(self.policy.support)
-            return pa.table({"state": np.arange(len(advice)), "advice": advice, "support": support})
+            own = {name: self.policy.arrays()[name] for name in ("advice", "support", "strength")}
+            return pa.table({"state": np.arange(len(self.policy.advice)), **own})
         kind = "no policy" if self.policy is None else f"a `{type(self.policy).__name__}`"
         raise TypeError(f"This result holds {kind}, which is not a table of states and actions.")
 
