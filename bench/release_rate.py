@@ -220,9 +220,8 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
     for mode in MODES:
         for people in sizes:
             helped = [found for (_, n), found in cells.items() if n == people and _mean(found, "whole") > 0.0]
-            every = [line for found in helped for line in found]
-            whole = sum(line["whole"] for line in every)
-            out = sum(line[mode]["true"] for line in every if line[mode]["released"])
+            whole = sum(_mean(found, "whole") for found in helped)  # every world counts once
+            out = sum(float(np.mean([_released(line[mode]) for line in found])) for found in helped)
             target = TARGETS.get((mode, people))
             wanted = "" if target is None else f"{target:.0%}"
             yield f"| {mode} | {people:,} | {out / whole if whole else math.nan:.0%} | {wanted} | {len(helped)} |"
@@ -234,7 +233,7 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
         row = [f"`{world}`{'*' if world in SEEN else ''}", f"{people:,}", f"{len(found)}"]
         row.append(f"{_mean(found, 'whole'):+.4f}")
         for mode in MODES:
-            gains = np.array([line[mode]["true"] if line[mode]["released"] else 0.0 for line in found])
+            gains = np.array([_released(line[mode]) for line in found])
             error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
             harm = " **loss**" if gains.mean() < -0.002 - 2.0 * np.nan_to_num(error) else ""
             given = sum(line[mode]["released"] for line in found)
@@ -251,6 +250,11 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
 
 def _mean(found: list[dict[str, Any]], name: str) -> float:
     return float(np.mean([line[name] for line in found]))
+
+
+def _released(judged: dict[str, Any]) -> float:
+    """The true gain of what was released."""
+    return float(judged["true"]) if judged["released"] else 0.0
 
 
 def _coverage(found: list[dict[str, Any]], mode: str) -> str:
