@@ -14,7 +14,7 @@ from privrl.learners.trials.trial import ALL
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore
-from privrl.studies.live.live_pilot import Pilot
+from privrl.studies.live.live_pilot import Pilot, read_outcomes
 from privrl.studies.results.binding import policy_sha256
 
 PATIENCE = 10.0
@@ -221,3 +221,9 @@ def test_looks_are_those_of_a_recount_if_people_overlap_return_and_come_late_and
             estimate, missed = recount(protocol, people, closings, look.number, arm)
             assert one.estimate == pytest.approx(estimate, abs=0.003)  # six standard deviations of the noise
     assert 0 < closed[1] < 5 and closed[2] == 0 and missed > 0 and closings[-1] == 1
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "1"], ids=["nan", "inf", "huge", "text"])
+def test_outcomes_that_are_no_finite_numbers_are_refused_without_their_value(value):
+    with pytest.raises(ValueError, match=r"^`survival` must be a finite number\. Leave it out if it is missing\.$"):
+        read_outcomes(PROTOCOL, {"survival": value})

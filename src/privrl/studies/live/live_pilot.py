@@ -209,6 +209,13 @@ def read_outcomes(protocol: Protocol, outcomes: Mapping[str, float]) -> Outcomes
     if not set(outcomes) <= set(names):
         raise ValueError(f"An outcome is unknown. The protocol declares {', '.join(f'`{name}`' for name in names)}.")
     for name, value in outcomes.items():
-        if not (isinstance(value, (int, float)) and math.isfinite(value)):
+        if not _is_finite(value):
             raise ValueError(f"`{name}` must be a finite number. Leave it out if it is missing.")
     return Outcomes(jnp.asarray([float(outcomes.get(name, math.nan)) for name in names]))
+
+
+def _is_finite(value: object) -> bool:
+    try:
+        return isinstance(value, (int, float)) and math.isfinite(value)
+    except OverflowError:  # an integer beyond all floating-point numbers
+        return False
