@@ -253,8 +253,8 @@ CONTRIBUTIONS = (
     Mutation(
         "weights from logged propensities not clipped",
         "mdp/assistance.py",
-        "w = running if p is None else jnp.minimum(w, max_weight)",
-        "w = running if p is None else w",
+        "return running if p is None else jnp.minimum(w, max_weight)",
+        "return running if p is None else w",
         "statistics/test_evaluation.py::test_logged_weights_stay_in_their_range_whatever_the_file_says",
     ),
     Mutation(

@@ -241,7 +241,7 @@ def test_without_noise_it_is_what_the_people_say(assessed: Result) -> None:
     known = np.isfinite(shares) & (np.asarray(policy.support) > 0)
     assert known.sum() > 2
     np.testing.assert_allclose(np.asarray(policy.support)[known], shares[known], atol=0.06)  # shrunk toward the mean
-    weights = jax.vmap(lambda *stay: policy.weigh(*stay)[0])(x, a, people.valid)
+    weights = jax.vmap(lambda *stay: policy.weigh(*stay).last)(x, a, people.valid)
     assert found.balance is not None and found.balance.value == pytest.approx(float(weights.mean()), abs=1e-9)
     truth = assisted_gain(WORLD, policy, 0, key=jax.random.key(0))
     assert abs(truth.value) < 0.5 and truth.error < 0.01

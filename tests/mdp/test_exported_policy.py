@@ -208,7 +208,7 @@ def test_the_running_weight_is_that_of_the_evaluation(
     """`weigh`, by which recorded episodes are weighted, and the reader decision by decision."""
     policy = AssistedPolicy(jnp.array([0, 1, 1]), jnp.asarray(support), max_ratio, max_weight)
     states, actions = (jnp.asarray(column) for column in zip(*stay, strict=True))
-    w, _ = policy.weigh(states, actions, jnp.ones(len(stay), bool))
+    w = policy.weigh(states, actions, jnp.ones(len(stay), bool)).last
     reader, state = ExportedPolicy(json.loads(json.dumps(policy.to_json()))), EpisodeState()
     for at, action in stay:
         alpha = float(policy.decisions(jnp.asarray(at)).alpha(policy.ratio_at(state.weight)))

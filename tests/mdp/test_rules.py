@@ -294,7 +294,7 @@ def test_weights_keep_the_mean_1_and_are_those_of_the_reader() -> None:
         b[s] = np.where(np.arange(3) == a, p, b[s] * (1 - p) / (1 - b[s][a]))
     P = rng.dirichlet(np.ones(3), (3, 3))
     reader, total, with_rules = ExportedPolicy(json.loads(json.dumps(ADVICE.to_json()))), 0.0, 0.0
-    weigh = jax.jit(lambda s, a: ADVICE.weigh(s, a, jnp.ones(3, bool))[0])
+    weigh = jax.jit(lambda s, a: ADVICE.weigh(s, a, jnp.ones(3, bool)).last)
     for states in itertools.product(range(3), repeat=3):
         for actions in itertools.product(range(3), repeat=3):
             steps = list(zip(states, actions, strict=True))

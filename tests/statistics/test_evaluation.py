@@ -177,7 +177,8 @@ def test_one_step_weights_have_mean_one_under_practice(b, advice, max_ratio, str
 )
 def test_no_stay_weighs_more_than_the_largest_weight(support, strength, states, actions, max_ratio, max_weight):
     policy = assisted(max_ratio, max_weight, jnp.asarray(support), jnp.asarray(strength))
-    w, untouched = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
+    w, untouched, steps = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
+    assert float(steps[-1]) == float(w)
     expected = 1.0
     for s, a in zip(states, actions, strict=True):
         if 0 <= s < S and support[s] >= 0.05:
@@ -253,6 +254,23 @@ def test_logged_weights_stay_in_their_range_whatever_the_file_says(p):
     weights = Weights(assisted(), PAIRS, logged=True)
     w = contributions(weights, people) * weights.units
     assert np.isfinite(w).all() and (w >= 0.0).all() and (w <= np.array([4.0, 10.0, 20.0]) * (1 + 1e-12)).all()
+    gains = Gains(assisted(), centred(0.0), limits=PAIRS, logged=True)
+    D = contributions(gains, people) * gains.units
+    assert (D >= -1.0 - 1e-12).all() and (D <= (np.array([4.0, 10.0, 20.0]) - 1.0) * (1 + 1e-12)).all()
+
+
+def test_a_logged_reward_has_the_weight_of_the_decisions_before_it():
+    """State 2 (advice 2, b .8, alpha 1), then state 0 (advice 0, b .3), where the program took the advice with
+    probability .6 once, and then did not."""
+    record = stay([2, 0, 0], [2, 0, 1], [0.5, 0.25, 0.125], [0, 0, 3])
+    record = Trajectory(*jax.tree.leaves(record), np.array([[0.8, 0.6, 0.4, *[1.0] * (H - 3)]]))
+    w1 = 1 / 0.8
+    alpha = 0.5 * 0.3 / 0.7
+    w2 = w1 * (1 - alpha + alpha / 0.6)
+    w3 = w2 * (1 - alpha)
+    gains = Gains(assisted(), centred(0.0), logged=True)
+    found = float(contribution(gains, record)[0] * gains.units[0])
+    assert found == pytest.approx((w1 - 1) * 0.5 + (w2 - 1) * 0.25 + (w3 - 1) * 0.125)
 
 
 def test_logged_weights_never_overstate_the_gain():

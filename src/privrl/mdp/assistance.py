@@ -85,6 +85,18 @@ def ratio_at(weight: ArrayLike, max_ratio: ArrayLike, max_weight: ArrayLike) -> 
     return jnp.clip(jnp.where(w > 0.0, max_weight / jnp.where(w > 0.0, w, 1.0), jnp.inf), 1.0, max_ratio)
 
 
+class EpisodeWeights(NamedTuple):
+    """The weights of one recorded episode, for every pair of a largest ratio and a largest weight.
+
+    `steps` are those after each step, `last` is the one at the end. `untouched` is the part of `last` along which no
+    advice is drawn.
+    """
+
+    last: Float[Array, "*pairs"]
+    untouched: Float[Array, "*pairs"]
+    steps: Float[Array, "H *pairs"]
+
+
 def weigh_episode(
     at: Decisions,
     actions: Int[Array, " H"],
@@ -92,26 +104,30 @@ def weigh_episode(
     max_ratio: Float[Array, "*pairs"],
     max_weight: Float[Array, "*pairs"],
     logged: Float[Array, " H"] | None = None,
-) -> tuple[Float[Array, "*pairs"], Float[Array, "*pairs"]]:
-    """The weight of one recorded episode and `untouched`, for every pair of a largest ratio and a largest weight.
+) -> EpisodeWeights:
+    """The weights of one recorded episode.
 
     With `logged`, the probabilities with which the recorded actions were taken, the weight is the product of
     1 - alpha + alpha 1{a = a*}/p, clipped to [0, C]; alpha still follows the released support, as at the bedside.
     """
     p = None if logged is None else jnp.clip(jnp.where(jnp.isfinite(logged), logged, 1.0), _LEAST_LOGGED, 1.0)
 
-    def step(carry: tuple[Array, ...], x: tuple[Decisions, Array, Array, Array | None]) -> tuple[tuple, None]:
+    def step(carry: tuple[Array, ...], x: tuple[Decisions, Array, Array, Array | None]) -> tuple[tuple, Array]:
         (running, untouched, w), (here, action, on, taken) = carry, x
         ratio = ratio_at(running, max_ratio, max_weight)
         alpha, rho = here.alpha(ratio), here.rho(action, ratio)
         factor = rho if taken is None else 1.0 - alpha + jnp.where(action == here.advice, alpha / taken, 0.0)
         after = jnp.minimum(running * rho, max_weight), untouched * (1.0 - alpha), jnp.minimum(w * factor, _HUGE)
-        return tuple(jnp.where(on, new, old) for new, old in zip(after, carry, strict=True)), None
+        kept = tuple(jnp.where(on, new, old) for new, old in zip(after, carry, strict=True))
+        return kept, weight_of(*kept)
+
+    def weight_of(running: Array, untouched: Array, w: Array) -> Array:
+        return running if p is None else jnp.minimum(w, max_weight)
 
     ones = jnp.ones(max_ratio.shape)
-    (running, untouched, w), _ = jax.lax.scan(step, (ones, ones, ones), (at, actions, counted, p))
-    w = running if p is None else jnp.minimum(w, max_weight)
-    return w, jnp.minimum(untouched, w)
+    kept, steps = jax.lax.scan(step, (ones, ones, ones), (at, actions, counted, p))
+    last = weight_of(*kept)
+    return EpisodeWeights(last, jnp.minimum(kept[1], last), steps)
 
 
 def _public_draws(steps: int) -> Float[np.ndarray, "steps draws"]:
@@ -232,10 +248,10 @@ class AbstractAssisted(AbstractPolicy):
         counted: Bool[Array, " H"],
         limits: tuple[tuple[float, float], ...] | None = None,
         logged: Float[Array, " H"] | None = None,
-    ) -> tuple[Float[Array, "*pairs"], Float[Array, "*pairs"]]:
-        """The weight w of one recorded episode, and `untouched`; steps that are not `counted` change neither.
+    ) -> EpisodeWeights:
+        """The weights of one recorded episode; steps that are not `counted` do not change them.
 
-        With `limits`, pairs of a largest ratio and a largest weight in place of the policy's own, both have one entry
+        With `limits`, pairs of a largest ratio and a largest weight in place of the policy's own, there is one entry
         for each pair. `logged`: see `weigh_episode`.
         """
         ratio, weight = jnp.asarray((self.max_ratio, self.max_weight) if limits is None else limits, float).T

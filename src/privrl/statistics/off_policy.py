@@ -10,6 +10,7 @@ over a person's stays**, so a person counts once, and n is the number of people.
     Unsupported           share of decisions without supported advice
     Changed               share of decisions that the assisted policy changes
     Gains                 D = (w-1)(G-m)                 E D = E[w G] - E[G] = J(pi) - J(b), whatever m is, as E w = 1
+                          D = sum (w_t - 1) dG_t         if probabilities were logged; see below
     Gains(squared=True)   D^2 of the person's mean D
     Influences            ((w-v) G, (w-v) (1-G))         v = `untouched`; for unrecorded influences on treatment
 
@@ -27,8 +28,10 @@ add-remove its largest absolute value.
   them together by at most the root of sum (L_j/u_j)^2 in L2, and by sum L_j/u_j in L1: one release. As L_j is about
   W_j, its noise in D_j grows with sqrt(W_j), as the standard deviation of D_j does. The bound is met: if all weights
   are at their limits and G is 0 in one record and 1 in the other, every entry moves by its whole length.
-- With logged probabilities of what was done, w is clipped to [0, W] whatever they are, and m is 0, so E[w G] is at most
-  the value of the policy: clipping, and advice that the program never takes, can only lower the estimate.
+- With logged probabilities of what was done, w_t is the weight after step t, clipped to [0, W] whatever they are, and
+  dG_t >= 0 is what step t adds to G. What a step pays depends on the decisions until then alone, so later ones need not
+  add to its variance. As the dG_t add up to at most 1, D lies in [-1, W - 1], the interval of m = 0. E[w_t dG_t] is at
+  most what step t pays under the policy: clipping, and advice that the program never takes, can only lower the estimate.
 - Influences: both entries are non-negative and add up to w - v in [0, W]. Two points x, y of that triangle:
   |x - y|^2 = |x|^2 + |y|^2 - 2 <x, y> <= 2 W^2, and |x - y|_1 <= 2 W; one alone has |x| <= |x|_1 <= W.
 
@@ -46,7 +49,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
-from privrl.mdp.assistance import AbstractAssisted, previous_actions
+from privrl.mdp.assistance import AbstractAssisted, EpisodeWeights, previous_actions
 from privrl.mdp.types import Trajectory
 from privrl.statistics.setting_checks import check_array
 
@@ -54,6 +57,12 @@ from privrl.statistics.setting_checks import check_array
 def stay_return(stay: Trajectory, low: float, high: float) -> Float[Array, ""]:
     """G: the return of one stay as a share of [low, high]."""
     return jnp.clip((paid(stay).sum() - low) / (high - low), 0.0, 1.0)
+
+
+def return_steps(stay: Trajectory, low: float, high: float) -> Float[Array, " H"]:
+    """dG: how much each step adds to G. It is never negative, because rewards are not."""
+    sums = jnp.concatenate([jnp.zeros(1), jnp.cumsum(paid(stay))])
+    return jnp.diff(jnp.clip((sums - low) / (high - low), 0.0, 1.0))
 
 
 def paid(stay: Trajectory) -> Float[Array, " H"]:
@@ -170,7 +179,7 @@ class AbstractPairMeans(AbstractStatistic):
                 )
 
     @abc.abstractmethod
-    def of_weights(self, w: Float[Array, " pairs"], stay: Trajectory) -> Float[Array, " pairs"]:
+    def of_weights(self, w: EpisodeWeights, stay: Trajectory) -> Float[Array, " pairs"]:
         """The numbers of one stay."""
 
     @abc.abstractmethod
@@ -205,7 +214,7 @@ class AbstractPairMeans(AbstractStatistic):
         def of_stay(stay: Trajectory) -> Float[Array, " pairs"]:
             p = stay.propensities if self.logged else None
             acted = (jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
-            w, _ = self.policy.weigh(*acted, self.pairs, None if p is None else jnp.asarray(p))
+            w = self.policy.weigh(*acted, self.pairs, None if p is None else jnp.asarray(p))
             return self.of_weights(w, stay)
 
         return self.of_person(person_mean(jax.vmap(of_stay)(record), record)) / jnp.asarray(self.units)
@@ -236,8 +245,8 @@ class Weights(AbstractPairMeans):
     limits: Limits | None = eqx.field(static=True, default=None)
     logged: bool = eqx.field(static=True, default=False)
 
-    def of_weights(self, w: Float[Array, " pairs"], stay: Trajectory) -> Float[Array, " pairs"]:
-        return w
+    def of_weights(self, w: EpisodeWeights, stay: Trajectory) -> Float[Array, " pairs"]:
+        return w.last
 
     def interval(self, max_weight: float) -> tuple[float, float]:
         return 0.0, max_weight
@@ -309,8 +318,10 @@ class Gains(AbstractPairMeans):
     def units(self) -> Float[np.ndarray, " pairs"]:
         return super().units ** (2 if self.squared else 1)
 
-    def of_weights(self, w: Float[Array, " pairs"], stay: Trajectory) -> Float[Array, " pairs"]:
-        return (w - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
+    def of_weights(self, w: EpisodeWeights, stay: Trajectory) -> Float[Array, " pairs"]:
+        if self.logged:
+            return return_steps(stay, *self.return_range) @ (w.steps - 1.0)
+        return (w.last - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
 
     def of_person(self, mean: Float[Array, " pairs"]) -> Float[Array, " pairs"]:
         return mean**2 if self.squared else mean
@@ -346,9 +357,9 @@ class Influences(AbstractStatistic):
         del query
 
         def of_stay(stay: Trajectory) -> Float[Array, " 2"]:
-            w, untouched = _followed(self.policy, stay)
+            w = self.policy.weigh(jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
             G = stay_return(stay, *self.return_range)
-            return (w - untouched) * jnp.stack([G, 1.0 - G])
+            return (w.last - w.untouched) * jnp.stack([G, 1.0 - G])
 
         return person_mean(jax.vmap(of_stay)(record), record)
 
@@ -357,10 +368,6 @@ class Influences(AbstractStatistic):
 
     def l1(self, adjacency: Adjacency) -> float:
         return self.policy.bound * (2.0 if adjacency == "replace-one" else 1.0)
-
-
-def _followed(policy: AbstractAssisted, stay: Trajectory) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    return policy.weigh(jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
 
 
 def _check_bounded(policy: AbstractAssisted) -> None:
