@@ -19,7 +19,7 @@ from privrl.evaluation.decision import Bound
 from privrl.evaluation.estimates import Interval
 from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assisted import AssistedPolicy
-from privrl.privacy.shared_budget import EarlierStudy
+from privrl.privacy.shared_budget import BudgetTerms, EarlierStudy, describe_reservation
 from privrl.recipes.all_recipes import recipes
 from privrl.recipes.offline import OFFLINE
 from privrl.reports.certificate_facts import compute_guess_rate, compute_worst_rate, count_in_hundred, share_budget
@@ -185,12 +185,26 @@ def test_the_officers_page_has_files_retention_earlier_studies_and_a_place_to_si
     page = stands_alone(render_result(result, "policy")).text
     for words in ("For the data protection officer", "Files to pass on", "Retention", "Approval", "Signature:"):
         assert words in page
-    assert "advice.npz" in page and "only to reviewers: holds withheld advice" in page and "Not listed." in page
+    assert "advice.npz" in page and "Not listed." in page
+    # the saved policy holds the advice too, and so do its strength and values in report.json
+    withheld = set(result.contents()) - {"certificate.json"}
+    assert page.count("only to reviewers: holds withheld advice") == len(withheld)
     assert all(name in page for name in result.contents())
     assert "only to reviewers" not in stands_alone(render_result(released(result), "policy")).text
     listed = [EarlierStudy("1" * 32, "fit <b>", "2026-01-02", 0.2, 0.0, 0.0)]
     page = stands_alone(render_result(result, "policy", earlier=listed)).text
     assert "2026-01-02 fit <b>" in page and "Not listed." not in page
+    assert "(this result)" not in page and "names no budget" not in page  # a simulation costs nothing
+    real = dataclasses.replace(result, certificate=dataclasses.replace(result.certificate, noise_source="system"))
+    page = stands_alone(render_result(real, "policy", earlier=listed)).text
+    assert "names no budget, so its cost comes on top" in page
+    terms = BudgetTerms(3.0, 1e-6, "patient_id", "replace-one", 0.0, 1e-7, logged=False)
+    note = describe_reservation("1" * 32, terms)
+    paid = dataclasses.replace(real, certificate=dataclasses.replace(real.certificate, notes=(note,)))
+    page = stands_alone(render_result(paid, "policy", earlier=listed)).text
+    assert "fit <b> (this result)" in page and "names no budget" not in page and "older copy" not in page
+    page = stands_alone(render_result(paid, "policy", earlier=[])).text
+    assert "The file is an older copy, or another budget" in page
     result.save(tmp_path / "policy")
     budget = tmp_path / "patients.budget"
     assert call("budget", "init", budget, "--epsilon", "3", "--delta", "1e-6", "--unit", "patient_id").code == 0

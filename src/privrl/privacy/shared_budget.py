@@ -22,6 +22,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -48,6 +49,7 @@ _STUDY_ID = "id in shared budgets"
 _BITS = 39  # of a pool, counted in its steps; 2^39 * 1e-12 < 1
 _STUDIES = 10  # that find a part of delta', each
 _NAME_LENGTH = 200
+_RESERVATION = re.compile(r"study ([0-9a-f]{32}) of a shared budget ")
 
 
 @dataclass(frozen=True)
@@ -346,6 +348,20 @@ def reserve(
 def shared(budget: AnySharedBudget) -> SharedBudget:
     """The budget; one that is given as a path has no log."""
     return budget if isinstance(budget, SharedBudget) else SharedBudget(budget)
+
+
+def describe_reservation(study: str, terms: BudgetTerms) -> str:
+    """The sentence by which a certificate names its study in a shared budget; `find_study` reads it."""
+    return (
+        f"study {study} of a shared budget of epsilon {terms.epsilon:g} and delta {terms.delta:g} for all studies of "
+        f"the same {terms.unit}"
+    )
+
+
+def find_study(note: str) -> str | None:
+    """The id of the study that a note of a certificate names; `None` if the note is about something else."""
+    found = _RESERVATION.match(note)
+    return None if found is None else found[1]
 
 
 def study_id(store: ReleaseStore) -> str:

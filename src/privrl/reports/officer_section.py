@@ -1,12 +1,13 @@
 """The part of a page for the data protection officer: files to pass on, retention, earlier studies, and a signature."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from markupsafe import Markup
 
 from privrl.evaluation.decision import Decision
 from privrl.privacy.accounting.gdp import gdp_epsilon
-from privrl.privacy.shared_budget import EarlierStudy
+from privrl.privacy.shared_budget import EarlierStudy, find_study
 from privrl.reports.certificate_facts import is_private, is_simulated
 from privrl.reports.display_names import to_noun
 from privrl.reports.rendering import HtmlTable, render
@@ -32,7 +33,7 @@ _FILES = {
     EVALUATION: "the comparison with current practice, and the policy that was compared",
     EVALUATION_CERTIFICATE: "the certificate of a comparison that was made later",
 }
-_ADVISES = (ADVICE, EVALUATION)
+_ADVISES = (POLICY, EXPORTED, ADVICE, REPORT, EVALUATION)  # a withheld policy contains the advice that it does not give
 
 
 def render_officer(result: Result, earlier: Sequence[EarlierStudy] | None) -> Markup:
@@ -43,6 +44,7 @@ def render_officer(result: Result, earlier: Sequence[EarlierStudy] | None) -> Ma
         earlier: the studies of the same people that share a budget with this one; `None` if they are not known.
     """
     certificate, decision = result.certificate, result.decision
+    reserved = _find_reserved(result)
     return render(
         "officer.html",
         private=is_private(certificate) and not is_simulated(certificate),
@@ -50,7 +52,9 @@ def render_officer(result: Result, earlier: Sequence[EarlierStudy] | None) -> Ma
         unit=to_noun(certificate.unit),
         decision=decision,
         files=_table_of_files(result, decision),
-        earlier=None if earlier is None else _table_of_studies(earlier, certificate.delta),
+        earlier=None if earlier is None else _table_of_studies(earlier, certificate.delta, reserved),
+        reserved=bool(reserved),
+        unlisted=earlier is not None and not reserved <= {one.study for one in earlier},
         delta=certificate.delta,
         opened=certificate.opened,
         stated=certificate.stated,
@@ -88,10 +92,24 @@ def _find_files(result: Result) -> set[str]:
     return {CERTIFICATE, REPORT, *(name for name, saved in there.items() if saved)}
 
 
-def _table_of_studies(earlier: Sequence[EarlierStudy], delta: float) -> HtmlTable:
+def _find_reserved(result: Result) -> set[str]:
+    """The ids of the studies of shared budgets that the certificates name."""
+    certificates = [result.certificate]
+    if isinstance(result.evaluation, CertifiedEvaluation):
+        certificates.append(result.evaluation.certificate)
+    found = {find_study(note) for certificate in certificates for note in certificate.notes}
+    return {study for study in found if study is not None}
+
+
+def _table_of_studies(earlier: Sequence[EarlierStudy], delta: float, own: AbstractSet[str]) -> HtmlTable:
     """The studies that reserved a part of the budget, with epsilon of their Gaussian part at this delta."""
     rows = [
-        (one.date, one.name, f"{gdp_epsilon(one.mu, delta):.3g}" if delta > 0 else "-", f"{one.epsilon:g}")
+        (
+            one.date,
+            f"{one.name} (this result)" if one.study in own else one.name,
+            f"{gdp_epsilon(one.mu, delta):.3g}" if delta > 0 else "-",
+            f"{one.epsilon:g}",
+        )
         for one in earlier
     ]
     columns = ("date (UTC)", "study", "epsilon", "other epsilon")

@@ -21,7 +21,7 @@ from privrl.privacy.accounting.ledger import Ledger
 from privrl.privacy.accounting.privatizer_settings import privatizer_settings
 from privrl.privacy.continual.participation import ONCE, Participation
 from privrl.privacy.noise.sources import Origin
-from privrl.privacy.shared_budget import AnySharedBudget, has_study_id, shared, study_id
+from privrl.privacy.shared_budget import AnySharedBudget, describe_reservation, has_study_id, shared, study_id
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.privacy.trust.channels import AbstractChannel
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
@@ -261,11 +261,7 @@ class Study:
             adjacency=self.privatizer.adjacency,
             study=None if store is None else study_id(store),
         )
-        terms = paying.terms
-        self.reserved = note = (
-            f"study {taken.study} of a shared budget of epsilon {terms.epsilon:g} and delta {terms.delta:g} for all "
-            f"studies of the same {terms.unit}"
-        )
+        self.reserved = note = describe_reservation(taken.study, paying.terms)
         if store is not None:
             store.fact(_RESERVED, note.encode)
 
