@@ -343,6 +343,12 @@ def test_a_reward_that_sounds_like_harm_needs_a_direction(here: Path, capfd: Any
     (here / "stays.toml").write_text(SCHEMA.replace('reward = "alive"', 'reward = "death"\ngood = "low"'))
     code, _, err = call(capfd, "schema", "check", "stays.toml")
     assert code == 2 and "prepare --good low" in err
+    (here / "stays.toml").write_text(SCHEMA.replace('reward = "alive"', 'reward = "alive"\ngood = "high"'))
+    words = ("--recipe", "dp-lap", "--epsilon", "1", "--delta", "1e-6", "--out", "policy")
+    code, _, err = call(capfd, "fit", "stays.parquet", "--schema", "stays.toml", "--reward", "death", *words)
+    assert code == 2 and "State which values are good" in err  # `good` of the schema is about `alive`
+    code, _, err = call(capfd, "fit", "raw.csv", "--schema", "stays.toml", *words)
+    assert code == 2 and "`privrl prepare` makes a table of steps from a CSV file" in err
 
 
 def test_a_draft_of_a_csv_file_and_a_row_outside_a_bound(here: Path, capfd: Any) -> None:
@@ -365,3 +371,7 @@ def test_a_draft_of_a_csv_file_and_a_row_outside_a_bound(here: Path, capfd: Any)
     assert code == 0 and "Outside the bounds: Column `map` is below 75 at row 1 of" in out and "67" not in out
     code, out, _ = call(capfd, "schema", "check", "stays.toml", "stays.parquet", "--json")
     assert len(json.loads(out)["outside"]) == 1 and json.loads(out)["refused"] == []
+    (here / "stays.toml").write_text(SCHEMA.replace("map:30", "map:75").replace('terminated = "terminated"', ""))
+    code, out, _ = call(capfd, "schema", "check", "stays.toml", "stays.parquet")  # a fault hides no other column
+    assert code == 2 and "Refused: Column `ward` has no value" in out
+    assert "Outside the bounds: Column `map` is below 75 at row 1 of" in out

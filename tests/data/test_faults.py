@@ -10,7 +10,7 @@ from data.test_bad_tables import CASES, message_of, spoiled
 from tables import BOUNDS, COLUMNS
 
 from privrl.data.schema.table_schema import TableError
-from privrl.data.tables.faults import find_faults
+from privrl.data.tables.faults import find_faults, find_outside
 from privrl.data.tables.parquet import read_parquet
 from privrl.mdp.measurements import BinnedAction, Category, Feature
 
@@ -134,3 +134,14 @@ def test_a_table_has_a_fault_exactly_where_it_is_refused(tmp_path: Path, column:
     with pytest.raises(TableError) as caught:
         read_parquet(path, **MEASURED).check()
     assert find_faults(path, MEASURED) == [str(caught.value)]
+
+
+def test_rows_outside_bounds_are_found_beside_faults(tmp_path: Path) -> None:
+    path = written(tmp_path / "t.parquet", BAD | {"lactate": {0: float("inf"), 6: NUMBER}})
+    assert find_faults(path, MEASURED)
+    (found,) = find_outside(path, MEASURED)  # infinite values are faults, and not outside
+    assert "`lactate` is above 20 at row 6 of `t.parquet`" in found and "918273" not in found
+    text = written(tmp_path / "text.parquet", {"lactate": {6: NUMBER}}, map=[TEXT] * 9)
+    assert len(find_outside(text, MEASURED)) <= 1
+    pq.write_table(pq.read_table(path).drop_columns(["r"]), path)
+    assert find_outside(path, MEASURED) == []

@@ -153,7 +153,9 @@ def test_names_that_sound_like_harm_or_like_an_outcome() -> None:
         "décès",
     ):
         assert sounds_low(name) and sounds_like_outcome(name)
-    for name in ("survived", "alive", "reward"):
+    for name in ("not_survived", "non_survivor", "nicht_überlebt", "icu_nonsurvival"):
+        assert sounds_low(name) and sounds_like_outcome(name)
+    for name in ("survived", "alive", "reward", "no_of_survivors"):
         assert not sounds_low(name) and sounds_like_outcome(name)
     for name in ("map", "lactate", "glucose", "closed", "costal_angle", "Todesco", "mortise"):
         assert not sounds_low(name) and not sounds_like_outcome(name)
@@ -171,6 +173,10 @@ def test_a_schema_states_the_direction_of_a_reward_that_sounds_low() -> None:
         TableDescription(**table, reward="death", good="low").check_complete()
     with pytest.raises(ValueError, match='must be "high" or "low"'):
         TableDescription.read({"good": "yes"})
+    report = {**table, "reward": "not_death", "good": "high"}
+    TableDescription(unit="id").completed_by(report, "it").check_complete()
+    with pytest.raises(ValueError, match="State which values are good"):  # `good` of the report is about `not_death`
+        TableDescription(reward="death").completed_by(report, "it").check_complete()
 
 
 # --------------------------------------------------------------------------------------------------------------- grids

@@ -59,7 +59,7 @@ def check(
     columns = options.columns
     declare_table(**{name: value for name, value in columns.items() if name != "sort"})
     found = [] if table is None else find_faults(table, columns)
-    outside = [] if table is None or found else find_outside(table, columns)
+    outside = [] if table is None else find_outside(table, columns)
     if json:
         place = None if table is None else str(table)
         emit({"schema": str(file), "table": place, "refused": found, "outside": outside})
@@ -68,6 +68,7 @@ def check(
             say(f"Refused: {fault}")
     else:
         say(f"`{file}` says all that is needed." if table is None else f"`{table}` is as `{file}` says.")
+    if not json:
         for place in outside:
             say(f"Outside the bounds: {place}")
     if found:

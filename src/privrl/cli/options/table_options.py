@@ -94,4 +94,6 @@ class TableOptions:
         """The description of the table, with what its schema file holds; options come before lines of the file."""
         known = {} if self.schema is None else read_schema_file(self.schema)
         own = {name: value for name, value in given(self).items() if name != "schema"}
+        if own.get("reward", known.get("reward")) != known.get("reward"):
+            known = {name: value for name, value in known.items() if name != "good"}  # it is about another column
         return TableDescription(**{**known, **own})

@@ -143,7 +143,10 @@ class RawTable:
 
     def __post_init__(self) -> None:
         if self.path.suffix.lower() not in (".csv", ".parquet"):
-            raise TableError(f"`{self.path}` must end in .csv or .parquet. Give a CSV or Parquet file.")
+            raise TableError(
+                f"`{self.path}` must end in .csv or .parquet. Give a CSV or Parquet file. If it is text with another "
+                "character between cells, rename it to .csv, and declare the character (`--delimiter`)."
+            )
         if not self.path.is_file():
             raise TableError(f"There is no file `{self.path}`. Give a CSV or Parquet file.")
 

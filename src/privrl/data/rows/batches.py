@@ -173,7 +173,10 @@ def open_parquet(path: Path) -> "pq.ParquetFile":
     import pyarrow.parquet as pq
 
     problem = f"`{path.name}` is not a Parquet file, or cannot be read"
-    with redact_errors(problem, "Give a Parquet file or a folder of Parquet files."):
+    remedy = "Give a Parquet file or a folder of Parquet files."
+    if path.suffix.lower() == ".csv":
+        remedy += " `privrl prepare` makes a table of steps from a CSV file."
+    with redact_errors(problem, remedy):
         # With a small buffer and no prefetching, a large row group is never in memory as a whole.
         return pq.ParquetFile(path, buffer_size=2**16, pre_buffer=False)
 

@@ -11,21 +11,24 @@ Good = Literal["high", "low"]
 """Which values of a reward are good."""
 
 _LOW = re.compile(
-    r"death|dead|died|deceas|mortal|expire|readmi|relaps|complicat|adverse|harm"
+    r"death|dead|died|deceas|mortal|expire|exitus|readmi|relaps|complicat|adverse|harm"
     r"|(?:^|[^a-z])(?:los|costs?|charges?|dod|tod|mort|muerte)(?:$|[^a-z])|length_?of_?stay"
     r"|verstorben|gestorben|liegedauer|d[eé]c[eè]s|d[eé]c[eé]d[eé]|falleci"
 )
 _OUTCOME = re.compile(r"alive|surviv|outcome|reward|discharge|[üu]e?berleb|entlass")
+_NOT_SURVIVED = re.compile(r"(?:^|_)(?:not|non|no|nicht)_?(?:surviv|alive|[üu]e?berleb)")
 _INVERTED = ("not_", "no_", "non_", "without_", "nicht_")
 
 
 def sounds_low(column: str) -> bool:
     """Whether low values of a column with this name are probably good.
 
-    >>> [sounds_low(name) for name in ("hospital_death", "not_death", "survived")]
-    [True, False, False]
+    >>> [sounds_low(name) for name in ("hospital_death", "not_death", "survived", "not_survived")]
+    [True, False, False, True]
     """
     name = column.lower()
+    if _NOT_SURVIVED.search(name) is not None:
+        return True
     return not name.startswith(_INVERTED) and _LOW.search(name) is not None
 
 

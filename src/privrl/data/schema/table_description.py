@@ -122,6 +122,8 @@ class TableDescription:
         if unknown := sorted(known.keys() - {field.name for field in dataclasses.fields(self)}):
             raise ValueError(f"{what} is malformed: `{unknown[0]}` is not an option of a table.")
         other = convert(dict(known), TableDescription, what).given
+        if self.reward not in (None, other.get("reward")):
+            other.pop("good", None)  # it is about another column
         for name in _AGREED:
             if name in self.given and name in other and self.given[name] != other[name]:
                 raise ValueError(

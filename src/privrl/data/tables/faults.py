@@ -6,6 +6,7 @@ types of columns, the cells of each column on its own, and the order of rows.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,22 +65,32 @@ def find_faults(paths: Paths, columns: dict[str, Any]) -> list[str]:
 
 
 def find_outside(paths: Paths, columns: dict[str, Any]) -> list[str]:
-    """The first row outside each public bound of a table without faults; values outside are moved to the bound.
+    """The first row outside each public bound of a table; values outside are moved to the bound.
 
-    A message names neither the value nor the number of rows.
+    A message names neither the value nor the number of rows. A column that cannot be read is a fault, and left out
+    here.
     """
     declared = {name: value for name, value in columns.items() if name != "sort"}
     schema, _ = declare_table(**declared)
-    table = Table(parquet_files(paths), schema, columns.get("sort", False))
     found = _Found()
-    for feature in schema.features:
-        if isinstance(feature, Feature):
-            for batch, place in table.batches([f"feature {feature.name}"]):
-                values, null = read_numbers(batch, feature.name, place)
-                below, above = ~null & (values < feature.low), ~null & (values > feature.high)
-                for bad, bound in ((below, f"below {feature.low:g}"), (above, f"above {feature.high:g}")):
-                    found.refuse(bad, feature.name, place, f"is {bound}", _MOVED)
+    with suppress(TableError):  # `Table` raises if files have different types, or no rows
+        table = Table(parquet_files(paths), schema, columns.get("sort", False))
+        for feature in schema.features:
+            if isinstance(feature, Feature):
+                with suppress(TableError):
+                    _look_outside(table, feature, found)
     return list(found.messages.values())
+
+
+def _look_outside(table: Table, feature: Feature, found: "_Found") -> None:
+    for batch, place in table.batches([f"feature {feature.name}"]):
+        values, null = read_numbers(batch, feature.name, place)
+        known = ~null & np.isfinite(values)  # an infinite value is a fault
+        for bad, bound in (
+            (known & (values < feature.low), f"below {feature.low:g}"),
+            (known & (values > feature.high), f"above {feature.high:g}"),
+        ):
+            found.refuse(bad, feature.name, place, f"is {bound}", _MOVED)
 
 
 class _Found:
