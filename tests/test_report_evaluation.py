@@ -159,6 +159,10 @@ def test_the_page_says_what_changes_and_what_would_have_to_be_collected(result: 
         one = dataclasses.replace(silent, people=people)
         found = " ".join(explain_collection(one, one.decision, certificate))
         assert ("An estimate of the gain: evaluate on more" in found) is asks
+    estimated = dataclasses.replace(silent, people=20, public=False)
+    assert "give `--practice`, or evaluate" in " ".join(explain_collection(estimated, estimated.decision, certificate))
+    vectors = dataclasses.replace(certificate, bounds={**certificate.bounds, "columns": ["map:30..130"]})
+    assert "`--practice`" not in " ".join(explain_collection(estimated, estimated.decision, vectors))
 
 
 def test_the_page_states_what_the_comparison_assumes(result: Result) -> None:

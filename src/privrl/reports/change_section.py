@@ -162,7 +162,8 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
             yield f"More {unit}s, or coarser situations, so that each was seen often enough."
         elif reason is Reason.NO_ESTIMATE:
             if needed is not None and people < needed.least:
-                give = "" if evaluation.public or evaluation.assumption == "logged" else "give `--practice`, or "
+                fixed = evaluation.public or evaluation.assumption == "logged" or "columns" in certificate.bounds
+                give = "" if fixed else "give `--practice`, or "  # which lists numbered states
                 yield (
                     f"An estimate of the gain: {give}evaluate on more {unit}s. At this budget it needs at least "
                     f"{needed.least:,} {unit}s."
