@@ -5,8 +5,9 @@
     python -m bench.release_rate --ceilings --seeds 5 --workers 16 --out ceilings.jsonl
 
 In each study people are sampled from practice, 70% are learnt from (`auto` on numbered states, `dp-lap` on
-measurements), and 30% evaluate the advice three times, with the same budget: (a) with logged propensities, (b) with
-`assume_recorded`, (c) without an answer. What is released is simulated; a policy that is withheld gains 0. All numbers
+measurements), and 30% evaluate the advice several times, with the same budget: (a) with logged propensities, (b) with
+`assume_recorded`, (c) without an answer, (d) with `assume_recorded` and `assume_markov`, in worlds whose states are
+numbered. What is released is simulated; a policy that is withheld gains 0. All numbers
 are shares of the range of returns. `--out` appends, and studies that it holds are not repeated. Worlds and seeds are
 fixed. Nothing was chosen by looking at these worlds except where `SEEN` names them.
 
@@ -64,7 +65,9 @@ MEASURED = ("vitals", "glucose-day")
 HIDDEN = ("severity-108", "severity-144")
 SEEN = ("icu-sepsis", "vitals", "glucose-day")
 """Worlds that earlier constants were chosen on: the least number of people, and the allowance of measurements."""
-MODES: dict[str, Assumption] = {"a": "logged", "b": "recorded", "c": "checked"}
+MODES: dict[str, Assumption] = {"a": "logged", "b": "recorded", "c": "checked", "d": "recorded"}
+MARKOV = "d"
+"""In this mode the study also states that the recorded state is complete."""
 CEILINGS = (*PAIRS, (10.0, 100.0), (20.0, 400.0), WHOLE)
 TARGETS = {("a", 30_000): 0.4, ("a", 100_000): 0.6, ("b", 30_000): 0.35, ("b", 100_000): 0.5, ("c", 100_000): 0.22}
 
@@ -93,6 +96,7 @@ def study(name: str, people: int, epsilon: float, seed: int) -> dict[str, Any]:
     """One policy, evaluated under each assumption, and the truth about it."""
     key = jr.fold_in(jr.fold_in(jr.key(seed), zlib.crc32(name.encode())), people)
     keys, budget, held_out = jr.split(key, 8), privrl.Central(epsilon=epsilon, delta=DELTA), round(HELD_OUT * people)
+    noise_keys = (*keys[2:5], jr.fold_in(keys[4], 1))
     world = None if name in MEASURED else WORLDS[name]
     env: Any = make(name, evaluated=STAYS) if world is None else world.env
     stays = jax.tree.map(np.asarray, sample_logged(env, people, keys[0]))
@@ -107,10 +111,12 @@ def study(name: str, people: int, epsilon: float, seed: int) -> dict[str, Any]:
         whole = world.evaluate(fitted.policy).value - world.practice
     line = {"world": name, "people": people, "epsilon": epsilon, "seed": seed, "whole": whole / unit}
     for number, (mode, assumption) in enumerate(MODES.items()):
+        if mode == MARKOV and world is None:
+            continue
         people_of = dataclasses.replace(held, propensities=held.propensities if mode == "a" else None)
-        evaluator = _evaluator(env, world, fitted, held_out, unit, assumption)
+        evaluator = _evaluator(env, world, fitted, held_out, unit, assumption, markov=mode == MARKOV)
         asked = (_table(env, people_of), evaluator, evaluator.evaluate, budget)
-        found: Evaluation = ask_curator("evaluate", *asked, key=keys[2 + number], unit=None, store=None).found
+        found: Evaluation = ask_curator("evaluate", *asked, key=noise_keys[number], unit=None, store=None).found
         line[mode] = _judge(env, found, unit, keys[5 + min(number, 2)])
     return line
 
@@ -147,13 +153,15 @@ def _table(env: Any, people: Trajectory) -> Episodes:
     return table_of(env, people)
 
 
-def _evaluator(env: Any, world: Any, fitted: Any, held_out: int, unit: float, assumption: Assumption) -> Any:
+def _evaluator(
+    env: Any, world: Any, fitted: Any, held_out: int, unit: float, assumption: Assumption, *, markov: bool = False
+) -> Any:
     if world is None:
         values = jnp.asarray(fitted.report["values"])
         return MeasuredEvaluator(fitted.policy, values, env.horizon, held_out, (0.0, unit), assumption=assumption)
     feature = jnp.asarray(fitted.report["values"]) if "values" in fitted.report else None
     advice, ends = fitted.policy.probabilities, world.public["terminal"]
-    settings = {"return_range": (0.0, unit), "assumption": assumption}
+    settings = {"return_range": (0.0, unit), "assumption": assumption, "markov": markov}
     if "strength" in fitted.report:
         settings["strength"] = jnp.asarray(fitted.report["strength"])
     return Evaluator(*world.sizes, held_out, advice, None, feature, ends, **settings)
@@ -165,6 +173,8 @@ def _judge(env: Any, found: Evaluation, unit: float, key: jax.Array) -> dict[str
     true = env.gain(AssistedActor(found.policy, env.practice)) if measured else None
     true = true or assisted_gain(env, found.policy, STAYS, key=key)
     said = found.gain or found.assisted_gain
+    if found.bound is not None and found.bound.basis == "model":
+        said = found.model_gain
     return {
         "released": not found.reasons,
         "reasons": [reason.value for reason in found.reasons],
@@ -221,19 +231,22 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
         for people in sizes:
             helped = [found for (_, n), found in cells.items() if n == people and _mean(found, "whole") > 0.0]
             whole = sum(_mean(found, "whole") for found in helped)  # every world counts once
-            out = sum(float(np.mean([_released(line[mode]) for line in found])) for found in helped)
+            out = sum(float(np.mean([_released(line, mode) for line in found])) for found in helped)
             target = TARGETS.get((mode, people))
             wanted = "" if target is None else f"{target:.0%}"
             yield f"| {mode} | {people:,} | {out / whole if whole else math.nan:.0%} | {wanted} | {len(helped)} |"
     yield ""
     modes = (" | ".join(f"{mode}: {what}" for mode in MODES) for what in ("released", "bound holds"))
     yield f"| world | people | studies | whole advice | {' | '.join(modes)} |"
-    yield "|---|---:|---:|---:|---|---|---|---|---|---|"
+    yield f"|---|---:|---:|---:|{'---|' * (2 * len(MODES))}"
     for (world, people), found in sorted(cells.items()):
         row = [f"`{world}`{'*' if world in SEEN else ''}", f"{people:,}", f"{len(found)}"]
         row.append(f"{_mean(found, 'whole'):+.4f}")
         for mode in MODES:
-            gains = np.array([_released(line[mode]) for line in found])
+            if mode not in found[0]:
+                row.append("")
+                continue
+            gains = np.array([_released(line, mode) for line in found])
             error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
             harm = " **loss**" if gains.mean() < -0.002 - 2.0 * np.nan_to_num(error) else ""
             given = sum(line[mode]["released"] for line in found)
@@ -242,7 +255,7 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
     yield ""
     yield (
-        "The last three columns count lower bounds that are below the true gain of the policy that they are about, "
+        f"The last {len(MODES)} columns count lower bounds that are below the true gain of the policy that they are about, "
         "among studies with a bound; if practice follows hidden severity, only (a) promises that. An asterisk marks "
         "worlds on which earlier constants were chosen."
     )
@@ -252,13 +265,17 @@ def _mean(found: list[dict[str, Any]], name: str) -> float:
     return float(np.mean([line[name] for line in found]))
 
 
-def _released(judged: dict[str, Any]) -> float:
-    """The true gain of what was released."""
-    return float(judged["true"]) if judged["released"] else 0.0
+def _released(line: dict[str, Any], mode: str) -> float:
+    """The true gain of what was released; 0 if this mode does not apply to the world."""
+    return float(line[mode]["true"]) if mode in line and line[mode]["released"] else 0.0
 
 
 def _coverage(found: list[dict[str, Any]], mode: str) -> str:
-    bounds = [line[mode] for line in found if line[mode]["lower"] is not None and line[mode]["interval"] is not None]
+    bounds = [
+        line[mode] for line in found if mode in line and line[mode]["interval"] and line[mode]["lower"] is not None
+    ]
+    if not bounds:
+        return ""
     return f"{sum(one['lower'] <= one['true'] + 2 * one['true_se'] for one in bounds)} of {len(bounds)}"
 
 

@@ -11,86 +11,25 @@ import pytest
 from contract import check_asked, hostile_trajectories
 from hypothesis import given
 from hypothesis import strategies as st
+from two_states import ADVICE, DEATH, ENV, FEATURE, PEOPLE, WHOLE, H, evaluated, evaluator, table
 
 import privrl
 from privrl.audit.surface.recorded_fit import record_queries
 from privrl.contracts.release import Release
-from privrl.envs.base import make_finite_env
 from privrl.evaluation.comparing import PairEntry, certified_interval
 from privrl.evaluation.decision import Bound, Reason
 from privrl.evaluation.estimates import Evaluation, Interval
-from privrl.evaluation.evaluator import Evaluator
 from privrl.evaluation.influence import overturning_odds
 from privrl.evaluation.limits import PAIRS
 from privrl.evaluation.model_gain import standard_feature
 from privrl.evaluation.shares import model_mu, releases
 from privrl.evaluation.widths import plan_widths
 from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
-from privrl.mdp.planning import policy_value
-from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.privatizers import PairingError
 from privrl.statistics.off_policy import Gains
 from privrl.statistics.practice_residuals import PracticeResiduals
-from privrl.studies.offline.procedure import ask_curator
-
-H, DEATH, SURVIVAL = 6, 2, 3
-
-
-def world():
-    """Two states, so that a straight line in a feature is exact; action 1 is better, and rarer in practice."""
-    P = np.zeros((4, 2, 4))
-    P[0, 0], P[0, 1] = [0.5, 0.3, 0.1, 0.1], [0.4, 0.3, 0.1, 0.2]
-    P[1, 0], P[1, 1] = [0.1, 0.5, 0.3, 0.1], [0.3, 0.4, 0.1, 0.2]
-    P[DEATH, :, DEATH] = P[SURVIVAL, :, SURVIVAL] = 1.0
-    arrival = np.eye(4)[SURVIVAL]
-    r = P @ arrival
-    r[[DEATH, SURVIVAL]] = 0.0
-    practice = np.array([[0.6, 0.4], [0.7, 0.3], [0.5, 0.5], [0.5, 0.5]])
-    mdp = TabularMDP(jnp.asarray(P)[None], jnp.asarray(r)[None], jnp.array([0.5, 0.5, 0, 0]), H)
-    return make_finite_env(
-        "two-states",
-        mdp,
-        behaviour=jnp.asarray(practice),
-        terminal=(DEATH, SURVIVAL),
-        arrival=jnp.asarray(arrival),
-    )
-
-
-ENV, ADVICE = world(), np.array([1, 1, 0, 0])
-FEATURE = jnp.array([0.6, 0.1, 0.0, 0.0])
-PEOPLE = 20_000
-WHOLE = float(
-    policy_value(ENV.mdp, TabularPolicy(jnp.broadcast_to(jax.nn.one_hot(ADVICE, 2), (H, 4, 2))))
-    - ENV.value(ENV.behaviour_policy())
-)
-
-
-def table(people=PEOPLE, seed=0):
-    sampled = ENV.sample(ENV.behaviour_policy(), people, jax.random.key(seed))
-    return privrl.data.Episodes.from_trajectories(sampled, num_states=4, num_actions=2)
-
-
-def evaluator(people=PEOPLE, **settings):
-    return Evaluator(
-        **{
-            "num_states": 4,
-            "num_actions": 2,
-            "horizon": H,
-            "people": people,
-            "advice": ADVICE,
-            "practice": ENV.behaviour,
-            "feature": FEATURE,
-            "terminal": ENV.terminal,
-            **settings,
-        }
-    )
-
-
-def evaluated(data, evaluator, privatizer, key=None):
-    """What an evaluator finds, and its certificate."""
-    return ask_curator("evaluate", data, evaluator, evaluator.evaluate, privatizer, key=key, unit=None, store=None)
 
 
 @pytest.fixture(scope="module")

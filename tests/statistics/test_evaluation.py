@@ -256,7 +256,7 @@ def test_logged_weights_stay_in_their_range_whatever_the_file_says(p):
     assert np.isfinite(w).all() and (w >= 0.0).all() and (w <= np.array([4.0, 10.0, 20.0]) * (1 + 1e-12)).all()
     gains = Gains(assisted(), centred(0.0), limits=PAIRS, logged=True)
     D = contributions(gains, people) * gains.units
-    assert (D >= -1.0 - 1e-12).all() and (D <= (np.array([4.0, 10.0, 20.0]) - 1.0) * (1 + 1e-12)).all()
+    assert D.min() >= -1.0 - 1e-12 and (D / np.array([3.0, 9.0, 19.0])).max() <= 1 + 1e-12
 
 
 def test_a_logged_reward_has_the_weight_of_the_decisions_before_it():

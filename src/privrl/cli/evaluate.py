@@ -28,11 +28,13 @@ from privrl.cli.options.trusted_modules import TrustOption, trust_modules
 from privrl.cli.options.worker_options import WorkerOptions, waiting_for
 from privrl.cli.output import JsonOption, emit, say, show_table
 from privrl.data.schema.table_description import TableDescription
+from privrl.evaluation.evaluator import check_markov
 from privrl.evaluation.widths import Widths, plan_widths
 from privrl.privacy.accounting.signature import read_private_key, read_public_key
 from privrl.recipes.pairing import BudgetArguments
 from privrl.studies.offline.policies import load_policy, policy_arrays
 from privrl.studies.offline.table_fit import describe_held_out
+from privrl.studies.offline.task import assumption_of
 from privrl.studies.results.binding import EVALUATION, policy_sha256
 from privrl.studies.results.certified_evaluation import check_evaluation_folder
 from privrl.studies.results.result import Result
@@ -168,11 +170,16 @@ def _plan(
         "max_weight": comparison.max_weight,
         "return_range": (0.0, comparison.return_bound or _return_bound(description)),
     }
-    if description.measured:
-        widths = {"estimated": plan_widths(people, budget, in_cells=True, **settings)}
+    logged = description.propensity is not None
+    settings["assumption"] = assumption_of(logged, comparison.assume_recorded)
+    if comparison.assume_markov:
+        check_markov(comparison.max_ratio, comparison.max_weight, values=not description.measured)
+    if description.measured or logged:
+        name = "logged" if logged else "estimated"
+        widths = {name: plan_widths(people, budget, public=False, in_cells=description.measured, **settings)}
     else:
         widths = {
-            name: plan_widths(people, budget, public=public, **settings)
+            name: plan_widths(people, budget, public=public, markov=comparison.assume_markov, **settings)
             for name, public in (("public", True), ("estimated", False))
         }
     if json:
@@ -191,7 +198,7 @@ def _plan(
     slack = f", delta {delta:g}" if delta is not None else ""
     title = f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}; no data were read"
     show_table(title, ("estimate", *(f"practice is {name}" for name in widths)), rows, numbers=len(widths))
-    say("A gain is certified if practice is public, and has no guarantee if it is estimated.")
+    say("A gain is certified if practice is public or was logged, and has no guarantee if it is estimated.")
     for name, one in widths.items():
         say(_describe_needed(name, one))
 
@@ -205,8 +212,13 @@ def _describe_needed(name: str, widths: Widths) -> str:
     needed = widths.needed
     if needed is None:
         return f"If practice is {name}, the policy is always withheld."
+    if needed.least <= 1:
+        return f"If practice is {name}, there is an estimate of the gain with any number of people."
+    checked = (
+        f" With {needed.enough:,}, each check of practice is passed in about 95% of studies, if practice follows the "
+        "record alone."
+    )
     return (
         f"If practice is {name}, the policy is always withheld with fewer than {needed.least:,} people; you have "
-        f"{widths.people:,}. With {needed.enough:,}, each check of practice is passed in about 95% of studies, if "
-        "practice follows the record alone."
+        f"{widths.people:,}.{checked if needed.enough > needed.least else ''}"
     )

@@ -15,6 +15,9 @@ Balance and gain are those of several pairs of limits, released together (`limit
 probabilities of practice are public, or were logged by the program that decided. If they are estimated, errors of b*
 multiply along a stay. The same means are then given without a guarantee, and with an allowance (`assisted_gain`). Where
 the model is refused for want of people, its shares go to the lines that remain.
+
+The model decides on a release only if the study states that the recorded state is complete (`markov`). The whole advice
+is then one more candidate beside the pairs of limits.
 """
 
 import abc
@@ -40,7 +43,7 @@ from privrl.evaluation.estimates import (
     variance_bound,
 )
 from privrl.evaluation.influence import sensitivity_of
-from privrl.evaluation.limits import choose_limits
+from privrl.evaluation.limits import WHOLE, choose_limits
 from privrl.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
 from privrl.evaluation.shares import MODEL, model_mu, skip_model
 from privrl.evaluation.support import Support
@@ -71,7 +74,8 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
 
     `people` is how many there are in the data, public; `return_range` the public smallest and largest return of a stay,
     and what is outside is cut; `max_ratio` and `max_weight` are those of the assisted policy, or `None`: the public
-    pairs of `limits.py` are compared. `assumption` is what is known about who decided.
+    pairs of `limits.py` are compared. `assumption` is what is known about who decided. With `markov`, the study states
+    that what happens next depends on the recorded state and the action alone.
     """
 
     people: eqx.AbstractVar[int]
@@ -79,6 +83,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     max_ratio: eqx.AbstractVar[float | None]
     max_weight: eqx.AbstractVar[float | None]
     assumption: eqx.AbstractVar[Assumption]
+    markov: eqx.AbstractVar[bool]
 
     @property
     @abc.abstractmethod
@@ -119,6 +124,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             "largest weight": max(max_weight for _, max_weight in self.limits) if self.bounded else None,
             "rewards": "estimated",
             "who decided": WHO_DECIDED[self.assumption],
+            **({"what happens next": COMPLETE} if self.markov else {}),
         }
 
     def evaluate(self, ask: Ask) -> Evaluation:
@@ -139,7 +145,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             refused.append("Without a finite `max_weight`, nothing is certified. Use a finite one.")
         elif weighed and not biased:
             pairs = self._pair_gains(ask, policy, 0.0 if self.logged else m, balances, support, spread)
-        known, gain = self.public or self.logged, None
+        known, gain, model = self.public or self.logged, None, None
         unlike = [one for one in balances if not is_balanced(one, public=self.public, assumption=self.assumption)]
         balance = unlike[0] if unlike else balances[0] if balances else None
         if known and unlike:
@@ -149,17 +155,18 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             best = max(range(len(pairs)), key=lambda j: pairs[j].gain.lower)
             policy, gain = policy.with_limits(*self.limits[best]), pairs[best].gain
             balance = balance if unlike else balances[best]
-        changed = ask("changed", Changed(policy))
-        sensitivity = None
-        if gain is not None and self._declares("influences"):
-            influences = ask("influences", Influences(policy, self.return_range))
-            sensitivity = sensitivity_of(gain, influences, n, m, policy.bound)
-        model = None
         problems = practice_problems(checks, balance, public=self.public, assumption=self.assumption)
         if modelled and any(problems):
             refused.append(f"No number is given for the whole advice: {HIDDEN_INFORMATION}.")
         elif modelled:
             model = self._model(ask, policy, refused)
+        if self.markov and model is not None and (gain is None or model.lower > gain.lower):
+            policy, gain = policy.with_limits(*WHOLE), None
+        changed = ask("changed", Changed(policy))
+        sensitivity = None
+        if gain is not None and self._declares("influences"):
+            influences = ask("influences", Influences(policy, self.return_range))
+            sensitivity = sensitivity_of(gain, influences, n, m, policy.bound)
         unit = high - low
         return Evaluation(
             policy=policy,
@@ -174,8 +181,9 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             continuity=continuity,
             arrival=arrival,
             changed=_mean(changed, n, 1.0),
-            bound=_bound(gain, model, unit, known=known),
+            bound=_bound(gain, model if self.markov else None, unit, known=known),
             assumption=self.assumption,
+            markov=self.markov,
             pairs=tuple(PairGain(one.max_ratio, one.max_weight, one.gain.scaled(unit)) for one in pairs),
             public=self.public,
             sensitivity=sensitivity,
@@ -270,13 +278,17 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         estimated = support if not (self.public or self.logged) else None
         for j, (max_ratio, max_weight) in enumerate(self.limits):
             error = 0.0 if estimated is None else estimated.gain_error(self.people, max_ratio, policy.strengths, spread)
-            gain = certified_interval(
-                PairEntry(first, j, terms), PairEntry(second, j, squares), self.people, max_weight, error
-            )
+            entries = PairEntry(first, j, terms), PairEntry(second, j, squares)
+            gain = certified_interval(*entries, self.people, max_weight, error, among=self._candidates)
             if estimated is not None:
                 gain = gain.scaled(1.0 / max(balances[j].value, 0.5)).wider(self.fitted)
             found.append(PairGain(max_ratio, max_weight, gain))
         return tuple(found)
+
+    @property
+    def _candidates(self) -> int:
+        """How many bounds share the error rate: those of the pairs, and that of the model if it may decide."""
+        return (len(self.limits) if self.bounded else 0) + self.markov
 
     @property
     def fitted(self) -> float:
@@ -293,7 +305,8 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             return None
         first, rest = (jnp.asarray(x) for x in found)
         mean = ask("model-gain", ModelGains(sums, first, rest))
-        return model_interval(mean, ask("model-square", ModelGains(sums, first, rest, squared=True)), self.people)
+        square = ask("model-square", ModelGains(sums, first, rest, squared=True))
+        return model_interval(mean, square, self.people, self._candidates if self.markov else 1)
 
 
 _UNBALANCED = (
@@ -305,10 +318,12 @@ WHO_DECIDED: dict[Assumption, str] = {
     "checked": "not stated; a release needs checks of practice to be passed",
 }
 """For certificates and reports."""
+COMPLETE = "it depends on the recorded state and the action alone, as the study team states; privrl does not verify it"
+"""What a study states if a model may decide."""
 
 
 def _bound(gain: Interval | None, model: Interval | None, unit: float, *, known: bool) -> Bound | None:
-    """The lower bound that decides: of the assisted policy's gain or, if there is none, of the model's."""
+    """The lower bound that decides: of the assisted policy's gain or, if the whole advice was chosen, the model's."""
     basis: Basis = "model" if gain is None else "certified" if known else "estimated"
     decides = model if gain is None else gain
     return None if decides is None else Bound(unit * decides.lower, ERROR_RATE, basis)
@@ -332,15 +347,16 @@ class PairEntry(NamedTuple):
 
 
 def certified_interval(
-    first: PairEntry, second: PairEntry, people: int, largest: float, error: float = 0.0
+    first: PairEntry, second: PairEntry, people: int, largest: float, error: float = 0.0, among: int | None = None
 ) -> Interval:
-    """Value +- z sqrt(v/n + sigma^2 + error^2), where z is for the error rate that all pairs share.
+    """Value +- z sqrt(v/n + sigma^2 + error^2), where z is for the error rate that `among` bounds share: by default
+    those of all pairs.
 
     v is the released second moment minus mean^2 (if positive) plus one standard deviation of its noise, and plus
-    largest^2 ln(20 J)/n for J pairs: a rare stay of weight `largest` may be in nobody's record, and where there is no
+    largest^2 ln(20 J)/n for J bounds: a rare stay of weight `largest` may be in nobody's record, and where there is no
     noise nothing else would allow for it. `error` is a further standard error, of an estimated b*.
     """
-    value, among = first.mean(people), len(first.statistic.pairs)
+    value, among = first.mean(people), len(first.statistic.pairs) if among is None else among
     noise = float(np.max(second.release.noise.std)) * second.unit / people
     rare = largest**2 * math.log(among / ERROR_RATE) / people
     variance = max(second.mean(people) - value**2, 0.0) + noise + rare + error**2 * people

@@ -8,6 +8,7 @@ The outcome never depends on a request: a policy that was asked for and changes 
 """
 
 import enum
+import math
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -15,7 +16,8 @@ from privrl.mdp.assistance import AbstractAssisted, to_json_number
 
 DecisionOutcome = Literal["released", "withheld", "released without evidence"]
 Basis = Literal["certified", "estimated", "model"]
-"""Where a bound comes from: public or logged probabilities of practice, estimated ones, or a model of outcomes."""
+"""Where a bound comes from: public or logged probabilities of practice, estimated ones, or a model of outcomes, which
+decides only if the study states that the recorded state is complete."""
 HIDDEN_INFORMATION = "clinicians may be using information that is not in the record"
 
 
@@ -72,7 +74,7 @@ class Bound:
         how = {
             "certified": "certified",
             "estimated": "practice estimated, no guarantee",
-            "model": "model, no guarantee",
+            "model": "a model that rests on what the study team states, no guarantee",
         }
         return (
             f"The decision rests on a one-sided lower bound of the gain: {self.lower:+.3f} at error rate "
@@ -121,6 +123,8 @@ class Decision:
         """A sentence about the limits of a policy that gives advice; empty for others."""
         if self.outcome == "withheld" or self.max_ratio is None or self.max_weight is None:
             return ""
+        if math.isinf(self.max_ratio) and math.isinf(self.max_weight):
+            return "The policy gives all advice that has enough support and is estimated to be better, without a limit."
         return (
             f"The policy raises the probability of the advised action by at most a factor of {self.max_ratio:g}, up to "
             f"a weight of {self.max_weight:g} per episode."

@@ -146,6 +146,7 @@ class _Written(TypedDict):
     changed: Interval | None
     bound: Bound | None
     assumption: Assumption
+    markov: bool
     pairs: list[_WrittenPair]
     sensitivity: float | str | None
     refused: list[str]
@@ -173,7 +174,9 @@ class Evaluation:
         changed: share of decisions that the assisted policy changes, in the situations of practice.
         bound: the one-sided lower bound of the gain that decides on a release.
         assumption: what is known about who decided.
+        markov: whether the study states that what happens next depends on the recorded state and the action alone.
         pairs: the gains of all pairs of limits that were compared; the largest lower bound was chosen.
+            If that of the whole advice is larger still, and the model may decide, the policy has no limits.
         public: whether the probabilities of practice were, so that a gain can be certified.
         sensitivity: the odds ratio of an unrecorded influence that would overturn the verdict (`influence.py`).
         refused: sentences that explain why something is missing.
@@ -193,6 +196,7 @@ class Evaluation:
     changed: Interval | None = None
     bound: Bound | None = None
     assumption: Assumption = "checked"
+    markov: bool = False
     pairs: tuple[PairGain, ...] = ()
     public: bool = False
     sensitivity: float | None = None
@@ -248,6 +252,11 @@ class Evaluation:
             return f"Better than practice, by at least {self.gain.lower:+.3f} with 95% confidence."
         if self.gain is not None and self.verdict == "worse":
             return f"Worse than practice: {self.gain.words()}."
+        if self.bound is not None and self.bound.basis == "model" and self.decision.outcome == "released":
+            return (
+                f"By a model that rests on what the study team states, better than practice by at least "
+                f"{self.bound.lower:+.3f}; not certified."
+            )
         if self.gain is None and self.decision.outcome == "released":
             return "Not certified to be better than practice, because practice is estimated."
         return "Not shown to be better than practice."
@@ -256,6 +265,10 @@ class Evaluation:
     def words(self) -> str:
         """Sentences about everything that was estimated."""
         said = [f"Practice {self.practice.words('')}.", *_STATED[self.assumption]]
+        if self.markov:
+            said.append(
+                "Assumed by the study team: what happens next depends on the recorded state and the action alone."
+            )
         ratio = self.policy.max_ratio
         if self.gain is not None:
             raised = f"With advice raised to at most {ratio:g} times its frequency: {self.gain.words()}"
@@ -283,6 +296,7 @@ class Evaluation:
             **{name: None if one is None else asdict(one) for name, one in intervals.items()},
             "bound": None if self.bound is None else asdict(self.bound),
             "assumption": self.assumption,
+            "markov": self.markov,
             "pairs": [
                 {
                     "max_ratio": to_json_number(one.max_ratio),
@@ -309,6 +323,7 @@ class Evaluation:
                 people=written["people"],
                 bound=written["bound"],
                 assumption=written["assumption"],
+                markov=written["markov"],
                 pairs=tuple(
                     PairGain(float(one["max_ratio"]), float(one["max_weight"]), one["gain"]) for one in written["pairs"]
                 ),

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineAnalysis, AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
-from privrl.evaluation.comparing import WHO_DECIDED, AbstractEvaluator
+from privrl.evaluation.comparing import COMPLETE, WHO_DECIDED, AbstractEvaluator
 from privrl.evaluation.estimates import Assumption, Evaluation
-from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.evaluator import Evaluator, check_markov
 from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.evaluation.renamed import Renamed, renamed
@@ -41,6 +41,7 @@ class Evaluated(AbstractOfflineAnalysis):
         max_ratio, max_weight: of the assisted policy, see `AbstractAssisted`; by default several public pairs are
             compared (`limits.py`).
         assumption: what is known about who decided.
+        markov: the study states that what happens next depends on the recorded state and the action alone.
         release_anyway: keep the assisted policy even if the evidence does not support it (`Evaluation.reasons`).
     """
 
@@ -53,6 +54,7 @@ class Evaluated(AbstractOfflineAnalysis):
     max_weight: float | None = eqx.field(static=True, default=None)
     assumption: Assumption = eqx.field(static=True, default="checked")
     release_anyway: bool = eqx.field(static=True, default=False)
+    markov: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         if not 0.0 < self.share < 1.0:
@@ -60,6 +62,8 @@ class Evaluated(AbstractOfflineAnalysis):
         check_range(*self.return_range)
         for pair in choose_limits(self.max_ratio, self.max_weight):
             AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *pair)  # refuses limits out of range
+        if self.markov:
+            check_markov(self.max_ratio, self.max_weight, values=self._modelled)
         if not self.measurements:
             self._on_states(1, jnp.zeros(self.space[0], int), None)
         elif self.practice is not None or self.terminal:
@@ -91,6 +95,7 @@ class Evaluated(AbstractOfflineAnalysis):
             "largest weight": max(pair[1] for pair in self._limits) if self._bounded else None,
             "share held out to evaluate": self.share,
             "who decided": WHO_DECIDED[self.assumption],
+            **({"what happens next": COMPLETE} if self.markov else {}),
         }
 
     @property
@@ -121,8 +126,18 @@ class Evaluated(AbstractOfflineAnalysis):
     @property
     def evaluation_releases(self) -> tuple[Declared, ...]:
         """What the evaluator asks of the people who are held out."""
-        public, modelled = self.practice is not None, self.learner.gives_values and not self.measurements
-        return releases(public=public, bounded=self._bounded, modelled=modelled, assumption=self.assumption)
+        return releases(
+            public=self.practice is not None,
+            bounded=self._bounded,
+            modelled=self._modelled,
+            assumption=self.assumption,
+            markov=self.markov,
+        )
+
+    @property
+    def _modelled(self) -> bool:
+        """Whether the whole advice can be modelled: states are numbered, and the learner gives their values."""
+        return bool(self.learner.gives_values) and not self.measurements
 
     def fit_and_evaluate(self, ask: Ask) -> tuple[Solution, Evaluation]:
         """The learner's solution, whose policy is the whole advice, and how the assisted policy compares."""
@@ -155,4 +170,5 @@ class Evaluated(AbstractOfflineAnalysis):
             feature = jnp.clip((values - middle) / jnp.where(half > 0, half, 1.0), -1.0, 1.0)
         world = (*self.space, self.horizon, people, advice, self.practice, feature)
         settings = (self.return_range, self.max_ratio, self.max_weight)
-        return Evaluator(*world, self.terminal, *settings, assumption=self.assumption)
+        markov = self.markov and values is not None
+        return Evaluator(*world, self.terminal, *settings, assumption=self.assumption, markov=markov)

@@ -28,6 +28,21 @@ def _actions(advice: ArrayLike) -> Int[Array, " S"]:
     return jnp.asarray(stationary_advice(advice) if np.ndim(advice) == 3 else advice)
 
 
+def check_markov(max_ratio: float | None, max_weight: float | None, *, values: bool) -> None:
+    """Refuse a statement that the recorded state is complete if it cannot serve: without values of states there is no
+    model, and its whole advice keeps no limits."""
+    if not values:
+        raise ValueError(
+            "`assume_markov` lets a model of the whole advice decide, and there are no values of numbered states for "
+            "it. Use a recipe that gives them, such as dp-tap, or leave it out."
+        )
+    if max_ratio is not None or max_weight is not None:
+        raise ValueError(
+            "`assume_markov` lets the whole advice be released, and `max_ratio` and `max_weight` limit it. Leave out "
+            "one or the other."
+        )
+
+
 class Evaluator(AbstractEvaluator):
     """Compares an assisted policy, and the advice behind it, with practice.
 
@@ -44,6 +59,8 @@ class Evaluator(AbstractEvaluator):
         max_ratio, max_weight: of the assisted policy; by default several public pairs are compared.
         assumption: what is known about who decided.
         strength: how strongly the advice of each state is given, in [0, 1]; by default 1.
+        markov: the study states that what happens next depends on the recorded state and the action alone, so that the
+            whole advice may be released by its model.
     """
 
     num_states: int = eqx.field(static=True)
@@ -60,6 +77,7 @@ class Evaluator(AbstractEvaluator):
     rules: Rules = eqx.field(static=True, default=Rules())
     assumption: Assumption = eqx.field(static=True, default="checked")
     strength: Float[Array, " S"] | None = None
+    markov: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         sizes = {"num_states": self.num_states, "num_actions": self.num_actions, "horizon": self.horizon}
@@ -76,6 +94,8 @@ class Evaluator(AbstractEvaluator):
         if self.strength is not None:
             check_array("strength", self.strength, (self.num_states,), low=0.0, high=1.0)
         self._policy(jnp.zeros(self.num_states))  # refuses limits out of range
+        if self.markov:
+            check_markov(self.max_ratio, self.max_weight, values=self.feature is not None)
 
     @property
     def space(self) -> tuple[int, int]:
@@ -85,8 +105,13 @@ class Evaluator(AbstractEvaluator):
         return {**super().bounds(), "terminal states": list(self.terminal), **list_rules(self.rules)}
 
     def declare(self) -> tuple[Declared, ...]:
-        modelled = self.feature is not None
-        return releases(public=self.public, bounded=self.bounded, modelled=modelled, assumption=self.assumption)
+        return releases(
+            public=self.public,
+            bounded=self.bounded,
+            modelled=self.feature is not None,
+            assumption=self.assumption,
+            markov=self.markov,
+        )
 
     @property
     def public(self) -> bool:
@@ -104,7 +129,7 @@ class Evaluator(AbstractEvaluator):
         if not self.logged:
             refused.append("The probabilities of practice are estimated, so no gain is certified.")
         table = ask("practice-table", PracticeTable(self._policy(jnp.zeros(self.num_states)), self.num_actions))
-        found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged else TRUSTED)
+        found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged and not self.markov else TRUSTED)
         return self._policy(jnp.asarray(found.probability)), found
 
     @property

@@ -53,6 +53,7 @@ class MeasuredEvaluator(AbstractEvaluator):
     max_weight: float | None = eqx.field(static=True, default=None)
     assumption: Assumption = eqx.field(static=True, default="checked")
     advantage_unit: Float[Array, ""] | None = None
+    markov: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_sizes(horizon=self.horizon, people=self.people)

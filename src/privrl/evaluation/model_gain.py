@@ -13,7 +13,8 @@ its mean is right to first order if either nuisance is. Lines are brought into r
 with a probability in [0, 1], its next feature is at most as large as that, rewards and values lie in [0, 1]. So f must
 not lie well inside [-1, 1]: it is cut at one standard deviation over states (`standard_feature`).
 
-All of this rests on a straight line in one feature. There is no guarantee, and the interval has an allowance,
+All of this rests on a straight line in one feature, and on a recorded state that is complete: given the state and the
+action, what happens next does not depend on the past. There is no guarantee, and the interval has an allowance,
 .2 |value| + .005 of the range of returns.
 """
 
@@ -57,12 +58,12 @@ def coefficients(
     return first - second, np.stack([advised, practised])
 
 
-def model_interval(mean: Release, square: Release, people: int) -> Interval:
-    """The model interval, as a share of the range of returns."""
+def model_interval(mean: Release, square: Release, people: int, among: int = 1) -> Interval:
+    """The model interval, as a share of the range of returns; `among` intervals share the error rate."""
     value = float(mean.value[0]) / people
     second, noise = float(square.value[0]) / people, float(np.max(square.noise.std)) / people
     variance = max(second - value**2, 0.0) + noise
-    return Interval.of(value, variance, people, mean.noise, RELATIVE * abs(value) + ABSOLUTE)
+    return Interval.of(value, variance, people, mean.noise, RELATIVE * abs(value) + ABSOLUTE, among=among)
 
 
 def _solved(

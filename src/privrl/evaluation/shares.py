@@ -18,24 +18,27 @@ _GAIN = {"gain": 36.0, "gain-square": 4.0}
 _INFLUENCES = {"influences": 6.0}
 _TABLE = {"checked": 44.0, "recorded": 44.0, "logged": 12.0}  # logged probabilities need the table for alpha alone
 MODEL = {"nuisance": 8.0, "model-gain": 13.5, "model-square": 5.5}
+_DECIDES = 2.0  # times these shares, if the model may decide on a release
 
 
 def releases(
-    *, public: bool, bounded: bool, modelled: bool, assumption: Assumption = "checked"
+    *, public: bool, bounded: bool, modelled: bool, assumption: Assumption = "checked", markov: bool = False
 ) -> tuple[Declared, ...]:
     """What is released, with its share of mu^2 in percent.
 
     `public`: the probabilities of practice are; `bounded`: weights are, so `max_weight` is finite; `modelled`: there is
-    a value feature. What is not released leaves its share to the others. With logged probabilities, no checks of
-    practice are needed, and nothing is modelled.
+    a value feature; `markov`: the study states that the recorded state is complete, so a model may decide. What is not
+    released leaves its share to the others. With logged probabilities, no checks of practice are needed, and without
+    that statement nothing is modelled.
     """
     logged = assumption == "logged"
     shares = _ALWAYS | (_BOUNDED | _GAIN if bounded else {})
     shares |= {} if logged else {"residuals": _RESIDUALS[assumption]}
-    shares |= {} if public else {"practice-table": _TABLE[assumption]}
+    shares |= {} if public else {"practice-table": _TABLE["recorded" if markov else assumption]}
     shares |= _SPREAD if bounded and not (public or logged) else {}
     shares |= _INFLUENCES if bounded and public and not logged else {}
-    shares |= MODEL if modelled and not logged else {}
+    if modelled and (markov or not logged):
+        shares |= {name: share * (_DECIDES if markov else 1.0) for name, share in MODEL.items()}
     return tuple(Declared(name, weight=share) for name, share in shares.items())
 
 

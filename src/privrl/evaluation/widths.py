@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import ESTIMATED, VARIANCES
-from privrl.evaluation.estimates import FITTED, FITTED_STATES, NEGLIGIBLE, Interval, variance_bound
+from privrl.evaluation.estimates import FITTED, FITTED_STATES, NEGLIGIBLE, Assumption, Interval, variance_bound
 from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
 from privrl.evaluation.shares import MODEL, releases, skip_model
@@ -68,6 +68,8 @@ def plan_widths(
     return_range: tuple[float, float] = (0.0, 1.0),
     practice_mean: float = 0.5,
     weight_variance: float = 1.0,
+    assumption: Assumption = "checked",
+    markov: bool = False,
 ) -> Widths:
     """The widths to expect from `people` in the evaluation group, and how many are needed.
 
@@ -79,17 +81,24 @@ def plan_widths(
             compared, and widths are those of the smallest pair.
         practice_mean: a guess of the mean return, as a share of its range.
         weight_variance: a guess of the variance of weights; about 1 at a `max_ratio` of 1.5, and at most cC - 1.
+        assumption: what is known about who decided.
+        markov: the study states that the recorded state is complete, so that the model may decide.
     """
     if budget.mechanism_of_rounds != "gaussian":
         raise PairingError("Widths are planned for Gaussian noise. Use `Central(epsilon=..., delta=...)`.")
     limits = choose_limits(max_ratio, max_weight)
     policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *limits[0])
     public, modelled = public and not in_cells, modelled and not in_cells
-    declared = releases(public=public, bounded=math.isfinite(policy.bound), modelled=modelled)
+    markov = markov and modelled
+    settings = {"bounded": math.isfinite(policy.bound), "modelled": modelled, "markov": markov}
+    declared = releases(public=public, assumption=assumption, **settings)
+    known, checked = public or assumption == "logged", assumption == "checked"
     ledger, names = budget.calibrate(declared), {d.name for d in declared}
     mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared if d.name in MODEL))
+    modelled = modelled and mu > 0.0
     refused = modelled and people * mu < LEAST_STRENGTH
-    practice, needed = ledger.spend("practice"), people_needed(declared, budget, public=public)
+    needed = people_needed(declared, budget, public=known, checked=checked, markov=markov)
+    practice = ledger.spend("practice")
     if refused:
         skip_model(ledger, declared)
     unit, m = return_range[1] - return_range[0], practice_mean
@@ -99,25 +108,33 @@ def plan_widths(
         return unit * (interval.high - interval.low)
 
     gain = at_most = model = None
-    counted = "gain" in names and (public or people * ledger.parameter("practice-table") >= LEAST_STRENGTH)
+    among = len(limits) + markov
+    counted = "gain" in names and (known or people * ledger.parameter("practice-table") >= LEAST_STRENGTH)
     allowance = FITTED if in_cells else FITTED_STATES
     if counted:
-        both = (Gains(policy, jnp.asarray(m), squared=squared, limits=limits) for squared in (False, True))
+        centre, logged = jnp.asarray(0.0 if assumption == "logged" else m), assumption == "logged"
+        both = (Gains(policy, centre, squared=squared, limits=limits, logged=logged) for squared in (False, True))
         first, second = (one.l2("replace-one") * float(one.units[0]) for one in both)
         first, second = first / ledger.spend("gain"), second / ledger.spend("gain-square") / people
-        largest = policy.bound - 1.0
+        largest, spread = policy.bound - 1.0, m if logged else variance_bound(m, 1.0)
         gain, at_most = (
-            width(weights * variance_bound(m, 1.0) + second, first, 0.0 if public else allowance, among=len(limits))
+            width(weights * spread + second, first, 0.0 if known else allowance, among)
             for weights in (min(weight_variance, largest), largest)
         )
     if modelled and not refused:
         square = LARGEST**2 / ledger.spend("model-square") / people
-        model = width(_MODEL_VARIANCE + square, 2.0 * LARGEST / ledger.spend("model-gain"), ABSOLUTE)
+        noise = 2.0 * LARGEST / ledger.spend("model-gain")
+        model = width(_MODEL_VARIANCE + square, noise, ABSOLUTE, among if markov else 1)
     return Widths(people, width(variance_bound(m, 1.0), 1.0 / practice), gain, at_most, model, needed)
 
 
 def people_needed(
-    declared: tuple[Declared, ...], budget: AbstractPrivatizer, *, public: bool, checked: bool = True
+    declared: tuple[Declared, ...],
+    budget: AbstractPrivatizer,
+    *,
+    public: bool,
+    checked: bool = True,
+    markov: bool = False,
 ) -> PeopleNeeded | None:
     """How many people a release needs; `None` if no number is enough.
 
@@ -126,22 +143,27 @@ def people_needed(
         budget: of the evaluation, with Gaussian noise.
         public: whether the probabilities of practice are.
         checked: whether a release needs checks of practice that are conclusive.
+        markov: whether a model of the whole advice may decide.
     """
     ledger = budget.calibrate(declared)
-    return people_needed_at({d.name: ledger.parameter(d.name) for d in declared}, public=public, checked=checked)
+    mu = {d.name: ledger.parameter(d.name) for d in declared}
+    return people_needed_at(mu, public=public, checked=checked, markov=markov)
 
 
-def people_needed_at(mu: Mapping[str, float], *, public: bool, checked: bool = True) -> PeopleNeeded | None:
+def people_needed_at(
+    mu: Mapping[str, float], *, public: bool, checked: bool = True, markov: bool = False
+) -> PeopleNeeded | None:
     """The same from mu of each release of the evaluator, by name; releases without checks of practice need none."""
     names = mu.keys()
+    ways: list[tuple[str, ...]] = []
     if "gain" in names:
-        rests_on: tuple[str, ...] = () if public else ("practice-table",)
-    elif "nuisance" in names:
-        rests_on = tuple(MODEL)
-    else:
+        ways.append(() if public else ("practice-table",))
+    if "nuisance" in names and markov:
+        ways.append(tuple(MODEL))
+    if not ways:
         return None
-    strength = math.sqrt(sum(mu[name] ** 2 for name in rests_on))
-    estimate = math.ceil(LEAST_STRENGTH / strength) if rests_on else 1
+    strengths = [math.hypot(*(mu[name] for name in rests_on)) if rests_on else math.inf for rests_on in ways]
+    estimate = max(math.ceil(LEAST_STRENGTH / max(strengths)), 1)
     if not checked or "residuals" not in names:
         return PeopleNeeded(estimate, estimate)
     policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1))

@@ -82,6 +82,7 @@ class Decisions(NamedTuple):
 def ratio_at(weight: ArrayLike, max_ratio: ArrayLike, max_weight: ArrayLike) -> Float[Array, "*n"]:
     """k = min(c, C/w): how many times as often as in practice the advice may be taken at this weight."""
     w = jnp.asarray(weight, float)
+    w = jnp.where(jnp.isinf(jnp.asarray(max_weight)), 0.0, w)  # there is no limit, even if a product overflows
     return jnp.clip(jnp.where(w > 0.0, max_weight / jnp.where(w > 0.0, w, 1.0), jnp.inf), 1.0, max_ratio)
 
 

@@ -25,6 +25,8 @@ from privrl.mdp.rules import Rules
 
 LEAVE = -1
 """The answer "leave it to the clinician"."""
+LARGEST_WEIGHT = 1e300
+"""Of an episode, if a policy has no limit: products stay finite."""
 ON_STATES, ASSISTED_ON_STATES = "privrl policy on states, 1", "privrl assisted policy on states, 1"
 ON_MEASUREMENTS, ASSISTED = "privrl policy on measurements, 1", "privrl assisted policy on measurements, 1"
 _KINDS = (ON_STATES, ASSISTED_ON_STATES, ON_MEASUREMENTS, ASSISTED)
@@ -189,7 +191,8 @@ class ExportedPolicy:
         """What is kept for the next decision, after `action` was taken, by advice or by the clinician."""
         self._check_action(action, "`action`")
         factor = advice.if_taken if action == advice.choice else advice.otherwise
-        return EpisodeState(state.step + 1, min(state.weight * factor, self._limits.max_weight), int(action))
+        weight = min(state.weight * factor, self._limits.max_weight, LARGEST_WEIGHT)
+        return EpisodeState(state.step + 1, weight, int(action))
 
     def start_episode(self, state: EpisodeState | None = None, *, draw: Callable[[], float] | None = None) -> "Episode":
         """Advise in one episode, decision by decision.
@@ -320,7 +323,8 @@ class _Limits:
 
     def ratio_at(self, weight: float) -> float:
         """How many times as often as in practice the advice may be taken at this running weight."""
-        return min(max(self.max_weight / weight if weight > 0.0 else math.inf, 1.0), self.max_ratio)
+        left = self.max_weight / weight if weight > 0.0 and self.max_weight < math.inf else math.inf
+        return min(max(left, 1.0), self.max_ratio)
 
     def explain(self, support: float, ratio: float) -> LeftBecause:
         """Why advice is never given at a decision."""

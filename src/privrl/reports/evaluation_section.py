@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from markupsafe import Markup
 
-from privrl.evaluation.comparing import WHO_DECIDED
+from privrl.evaluation.comparing import COMPLETE, WHO_DECIDED
 from privrl.evaluation.decision import Decision
 from privrl.evaluation.estimates import Evaluation, Interval, is_balanced
 from privrl.mdp.assisted import AssistedPolicy
@@ -79,6 +79,7 @@ def render_evaluation(
         own=own,
         pairs=_table_of_pairs(evaluation),
         who=WHO_DECIDED[evaluation.assumption],
+        complete=COMPLETE,
     )
 
 

@@ -31,7 +31,8 @@ add-remove its largest absolute value.
 - With logged probabilities of what was done, w_t is the weight after step t, clipped to [0, W] whatever they are, and
   dG_t >= 0 is what step t adds to G. What a step pays depends on the decisions until then alone, so later ones need not
   add to its variance. As the dG_t add up to at most 1, D lies in [-1, W - 1], the interval of m = 0. E[w_t dG_t] is at
-  most what step t pays under the policy: clipping, and advice that the program never takes, can only lower the estimate.
+  most what step t pays under the policy: clipping, and advice that the program never takes, can only lower the
+  estimate.
 - Influences: both entries are non-negative and add up to w - v in [0, W]. Two points x, y of that triangle:
   |x - y|^2 = |x|^2 + |y|^2 - 2 <x, y> <= 2 W^2, and |x - y|_1 <= 2 W; one alone has |x| <= |x|_1 <= W.
 

@@ -55,6 +55,15 @@ class ComparisonOptions:
             rich_help_panel=_PANEL,
         ),
     ] = False
+    assume_markov: Annotated[
+        bool,
+        typer.Option(
+            "--assume-markov",
+            help="State that what happens next depends on the recorded state and the action alone. The whole advice "
+            "may then be released, by a model; certificate and report repeat the statement.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
     return_bound: Annotated[
         float | None,
         typer.Option(
@@ -73,6 +82,7 @@ class ComparisonOptions:
             "max_ratio": self.max_ratio,
             "max_weight": self.max_weight,
             "assume_recorded": self.assume_recorded,
+            "assume_markov": self.assume_markov,
         }
 
 

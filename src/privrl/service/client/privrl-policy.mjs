@@ -13,6 +13,7 @@ const KINDS = [
   "privrl policy on states, 1", "privrl assisted policy on states, 1",
   "privrl policy on measurements, 1", "privrl assisted policy on measurements, 1",
 ];
+const LARGEST_WEIGHT = 1e300;  // without a limit, products stay finite
 const REACH = 1.5, HALF = 0.5, LEAST_PROBABILITY = 0.01;
 
 // The JSON of a policy, checked. Verify the file first with the certificate next to it (`privrl certify`).
@@ -58,7 +59,8 @@ export function advise(policy, observation, state = start(), draw = randomDraw()
   });
   if (why) return advice(why, 0, 1, 1);
   if (!policy.assisted) return advice("", 1, 1, 1);
-  const ratio = Math.min(clip(state.weight > 0 ? policy.maxWeight / state.weight : Infinity, 1, Infinity), policy.maxRatio);
+  const left = state.weight > 0 && policy.maxWeight < Infinity ? policy.maxWeight / state.weight : Infinity;
+  const ratio = Math.min(Math.max(left, 1), policy.maxRatio);
   if (!(ratio > 1) && policy.maxRatio > 1) return advice("weight reached", 0, 1, 1);
   if (!(support >= policy.leastSupport && ratio > 1)) return advice("too little support", 0, 1, 1);
   const most = strength > 0 ? 1 + Math.min(strength, 1) * (ratio - 1) : 1;
@@ -72,7 +74,7 @@ export function advise(policy, observation, state = start(), draw = randomDraw()
 export function record(policy, state, advice, action) {
   checkAction(policy, action, "action");
   const factor = action === advice.choice ? advice.if_taken : advice.otherwise;
-  return { step: state.step + 1, weight: Math.min(state.weight * factor, policy.maxWeight), previous: action };
+  return { step: state.step + 1, weight: Math.min(state.weight * factor, policy.maxWeight, LARGEST_WEIGHT), previous: action };
 }
 
 function chooseInState({ content, states }, observation, state, draw) {

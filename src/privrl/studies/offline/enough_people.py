@@ -31,6 +31,7 @@ def check_evaluation(
     *,
     public: bool,
     checked: bool = True,
+    markov: bool = False,
     share: float = 1.0,
 ) -> None:
     """Refuse an evaluation after which the policy is certain to be withheld, if public numbers make it certain.
@@ -41,15 +42,15 @@ def check_evaluation(
         privatizer: of the evaluation. Nothing is refused unless its noise is Gaussian.
         public: whether the probabilities of practice are.
         checked: whether a release needs checks of practice that are conclusive.
+        markov: whether a model of the whole advice may decide.
     """
     if not _is_public(privatizer) or privatizer.mechanism_of_rounds != "gaussian":
         return
-    needed = people_needed(declared, privatizer, public=public, checked=checked)
+    needed = people_needed(declared, privatizer, public=public, checked=checked, markov=markov)
     if needed is None:
         raise ValueError(
-            "With these settings there is never an estimate of a gain, so the policy is always withheld. Nothing was "
-            "spent. Give `practice`, use a recipe that gives values of states (such as dp-tap), or spend the budget "
-            "anyway with `spend_anyway`."
+            "Without a finite `max_weight` there is never an estimate of a gain that could decide, so the policy is "
+            "always withheld. Nothing was spent. Give a finite one, or spend the budget anyway with `spend_anyway`."
         )
     held = people if share == 1.0 else share * people + _DEVIATIONS * math.sqrt(people * share * (1.0 - share))
     if held >= needed.least:

@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from privrl.data.dataset import AbstractDataset
 from privrl.evaluation.comparing import AbstractEvaluator
-from privrl.evaluation.evaluator import Evaluator
+from privrl.evaluation.evaluator import Evaluator, check_markov
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.executors.executor import AbstractExecutor
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
@@ -59,6 +59,7 @@ def evaluate(
     max_ratio: float | None = None,
     max_weight: float | None = None,
     assume_recorded: bool = False,
+    assume_markov: bool = False,
     terminal: Sequence[int] = (),
     rewards_at_end: bool = False,
     spend_anyway: bool = True,
@@ -99,7 +100,7 @@ def evaluate(
         practice: public probabilities `[S, A]` of current practice, or the path of a table of them. By default they are
             estimated, and no gain is certified.
         return_range: as in `fit`.
-        max_ratio, max_weight, assume_recorded: as in `fit`. An infinite weight certifies nothing.
+        max_ratio, max_weight, assume_recorded, assume_markov: as in `fit`. An infinite weight certifies nothing.
         terminal, rewards_at_end: as in `fit`; a schema has its own.
         spend_anyway: as in `fit`.
         rules: public rules on actions for a policy from elsewhere, on states; as in `fit`. A saved policy has its own.
@@ -142,7 +143,10 @@ def evaluate(
     }
     evaluator: AbstractEvaluator | None = _on_measurements(chosen, people, settings)
     if evaluator is None:
+        settings["markov"] = assume_markov
         evaluator = _with_rules(_on_states(chosen, named, people, practice, ends, settings), chosen, named, rules)
+    elif assume_markov:
+        check_markov(max_ratio, max_weight, values=False)
     elif rules is not None:
         raise ValueError("`rules` are part of a policy on measurements since it was learnt. Leave them out.")
     elif practice is not None or ends.terminal:
@@ -151,8 +155,9 @@ def evaluate(
         )
     if not spend_anyway:
         check_number(people.num_units, trust)
-        known, checked = evaluator.public or evaluator.logged, evaluator.assumption == "checked"
-        check_evaluation(people.num_units, evaluator.declare(), trust, public=known, checked=checked)
+        stated = {"checked": evaluator.assumption == "checked", "markov": evaluator.markov}
+        known = evaluator.public or evaluator.logged
+        check_evaluation(people.num_units, evaluator.declare(), trust, public=known, **stated)
     how: dict[str, Any] = {
         "key": optional_key(key),
         "unit": unit or noun,

@@ -59,6 +59,7 @@ def fit(
     max_ratio: float | None = None,
     max_weight: float | None = None,
     assume_recorded: bool = False,
+    assume_markov: bool = False,
     release_anyway: bool = False,
     require_better: bool = False,
     spend_anyway: bool = True,
@@ -123,6 +124,9 @@ def fit(
         max_weight: the largest weight of an episode; a policy stops advising once an episode has reached it.
         assume_recorded: state that people decided and saw nothing but the record. Certificate and report repeat it, and
             checks of practice prevent a release only if they contradict it. Leave it out if a table has `propensity`.
+        assume_markov: state that what happens next depends on the recorded state and the action alone. Certificate and
+            report repeat it. The whole advice is then compared by a model, too, and is released without limits if its
+            lower bound is the largest one. States must be numbered.
         release_anyway: return the assisted policy even if the evaluation does not support it
             (`Evaluation.reasons`). By default every decision is then left to current practice.
         require_better: withhold the policy unless it was shown to be better than current practice.
@@ -161,16 +165,18 @@ def fit(
     """
     recipe = recipe_named(learner, "offline", "measured", "functional")
     trust = privatizer_of(recipe, privatizer, BudgetArguments(epsilon, delta, rho, adjacency))
-    limits = (return_range, max_ratio, max_weight, release_anyway, assume_recorded)
-    if evaluate is None and (practice is not None or require_better or limits != (None, None, None, False, False)):
+    assumed = (assume_recorded, assume_markov)
+    limits = (return_range, max_ratio, max_weight, release_anyway)
+    asked = practice is not None or require_better or any(assumed) or limits != (None, None, None, False)
+    if evaluate is None and asked:
         raise ValueError(
-            "`practice`, `return_range`, `max_ratio`, `max_weight`, `assume_recorded`, `release_anyway` and "
-            "`require_better` are about a comparison with current practice, and `evaluate` is missing. Give `evaluate` "
-            "= 0.3 to hold out 30% of the people."
+            "`practice`, `return_range`, `max_ratio`, `max_weight`, `assume_recorded`, `assume_markov`, "
+            "`release_anyway` and `require_better` are about a comparison with current practice, and `evaluate` is "
+            "missing. Give `evaluate` = 0.3 to hold out 30% of the people."
         )
     if evaluate is not None and recipe is not None and recipe.family == "functional":
         raise ValueError(f"`{recipe.name}` has no people to hold out. Leave out `evaluate`.")
-    compared = (evaluate, practice, *limits[:-1], spend_anyway, assume_recorded)
+    compared = (evaluate, practice, *limits, spend_anyway, *assumed)
     task = Task(None if isinstance(learner, str) else learner, recipe, trust, *compared)
     names = {"states": state_names, "actions": action_names}
     stated = {"purpose": purpose, "data_period": data_period, "controller": controller}

@@ -34,10 +34,11 @@ class PracticeComparison:
     max_weight: float | None
     release_anyway: bool
     assumption: Assumption = "checked"
+    markov: bool = False
 
     def evaluated(self, learner: AbstractOfflineLearner) -> Evaluated:
         """The study in which this learner learns and is evaluated."""
-        limits = (self.max_ratio, self.max_weight, self.assumption, self.release_anyway)
+        limits = (self.max_ratio, self.max_weight, self.assumption, self.release_anyway, self.markov)
         return Evaluated(learner, self.practice, self.evaluate, self.terminal, self.return_range, *limits)
 
 

@@ -208,5 +208,6 @@ def _check_people(people: int, task: Task, learner: AbstractLearner, comparison:
         task.privatizer,
         public=comparison.practice is not None or comparison.assumption == "logged",
         checked=comparison.assumption == "checked",
+        markov=comparison.markov,
         share=comparison.evaluate,
     )

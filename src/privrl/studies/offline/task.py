@@ -99,6 +99,7 @@ class Task:
     release_anyway: bool
     spend_anyway: bool = True
     assume_recorded: bool = False
+    assume_markov: bool = False
     rules: "RuleArguments | None" = None
 
     def learner_for(
@@ -130,6 +131,7 @@ class Task:
             self.max_weight,
             self.release_anyway,
             assumption_of(ends.logged, self.assume_recorded),
+            self.assume_markov,
         )
 
 
