@@ -51,6 +51,8 @@ def test_the_column_counts_and_not_its_noun() -> None:
 
 def test_mistakes_are_explained() -> None:
     assert "There is no budget" in call("budget", "show", "patients.budget").err
+    nowhere = call("budget", "init", "no/b.budget", "--epsilon", "1", "--delta", "1e-6", "--unit", "patient_id")
+    assert nowhere.code == 2 and "There is no folder" in nowhere.err and "Errno" not in nowhere.err
     assert "`--budget` is missing" in call(*FIT, "--epsilon", "1", "--out", "a", "--budget-log", "log").err
     init("--budget-log", "log")
     assert "--budget-log" in call(*FIT, "--epsilon", "1", "--out", "a", *BUDGET).err

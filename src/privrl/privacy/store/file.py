@@ -140,6 +140,8 @@ class FileEngine(AbstractEngine):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             os.close(os.open(path, flags, 0o600))
+        except FileNotFoundError:
+            raise StoreError(f"There is no folder `{os.path.dirname(path)}`. Make it first.") from None
         except FileExistsError:
             if not os.path.isfile(path):
                 raise StoreError(f"`{path}` is not a file, so it is not a store of releases.") from None
@@ -152,8 +154,8 @@ class FileEngine(AbstractEngine):
                 with contextlib.suppress(FileNotFoundError):
                     if os.stat(file).st_mode & 0o077:
                         raise StoreError(
-                            f"`{file}` holds people's raw sums, and other users can read or write it. Restrict it "
-                            f"first: chmod 600 {file}"
+                            f"`{file}` can hold people's raw sums, and other users can read or write it. Restrict "
+                            f"it first: chmod 600 {file}"
                         ) from None
         else:
             sync_folder(path)
