@@ -255,9 +255,9 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
     yield ""
     yield (
-        f"The last {len(MODES)} columns count lower bounds that are below the true gain of the policy that they are about, "
-        "among studies with a bound; if practice follows hidden severity, only (a) promises that. An asterisk marks "
-        "worlds on which earlier constants were chosen."
+        f"The last {len(MODES)} columns count lower bounds that are below the true gain of the policy that they are "
+        "about, among studies with a bound; if practice follows hidden severity, only (a) promises that. An asterisk "
+        "marks worlds on which earlier constants were chosen."
     )
 
 

@@ -89,3 +89,47 @@ def test_an_evaluation_says_who_decided() -> None:
     assert privrl.evaluate(plain, advice, **budget).assumption == "checked"
     with pytest.raises(ValueError, match="Leave out one of them"):
         privrl.evaluate(table(stays), advice, **budget, assume_recorded=True)
+
+
+def test_a_program_that_decides_at_random_states_its_least_probability(tmp_path: Path) -> None:
+    stays, advice = logged(400), np.zeros(ENV.num_states, int)
+    least = float(np.asarray(ENV.behaviour).min())
+    assert least > 0.05
+    bounds: dict[str, Any] = {"num_states": ENV.num_states, "num_actions": ENV.num_actions, "least_propensity": least}
+    found = privrl.evaluate(Episodes.from_trajectories(stays, **bounds), advice, epsilon=3.0, delta=1e-6, key=0)
+    assert found.assumption == "randomised" and found.public and found.gain is not None
+    assert found.certificate.bounds["least probability of every action"] == least
+    assert "decided at random" in found.certificate.bounds["who decided"] and "decided at random" in found.words
+    assert "practice-table" not in {event.name for event in found.certificate.events}
+    assert float(np.asarray(found.policy.support).max()) == least
+    write_parquet(tmp_path / "stays.parquet", stays)
+    said = {name: value for name, value in COLUMNS.items() if name != "horizon"}
+    schema = {**said, "horizon": H, "propensity": "propensity", "least_propensity": least, "unit": "unit_id"}
+    again = privrl.evaluate(tmp_path / "stays.parquet", advice, schema=schema, epsilon=3.0, delta=1e-6)
+    assert again.assumption == "randomised"
+
+
+def test_a_propensity_below_the_stated_least_one_is_refused_and_not_quoted(tmp_path: Path) -> None:
+    stays = logged(40)
+    write_parquet(tmp_path / "stays.parquet", stays)
+    least = float(np.asarray(ENV.behaviour).min()) + 0.01
+    with pytest.raises(TableError, match=r"below its public bound.*`least_propensity`") as caught:
+        Episodes.from_trajectories(
+            stays, num_states=ENV.num_states, num_actions=ENV.num_actions, least_propensity=least
+        )
+    assert f"{least - 0.01:.3f}" not in str(caught.value)
+    with pytest.raises(TableError, match="below its public bound"):
+        read_parquet(tmp_path / "stays.parquet", **COLUMNS, propensity="propensity", least_propensity=least).check()
+
+
+def test_least_probabilities_that_cannot_serve_are_refused() -> None:
+    stays = logged(400)
+    sizes: dict[str, Any] = {"num_states": ENV.num_states, "num_actions": ENV.num_actions}
+    plain = Trajectory(stays.states, stays.actions, stays.rewards, stays.next_states, stays.length)
+    with pytest.raises(ValueError, match="there are none"):
+        Episodes.from_trajectories(plain, **sizes, least_propensity=0.2)
+    with pytest.raises(ValueError, match="at least 0 and below 1"):
+        Episodes.from_trajectories(stays, **sizes, least_propensity=1.5)
+    small = Episodes.from_trajectories(stays, **sizes, least_propensity=0.01)
+    with pytest.raises(ValueError, match=r"0\.05. Leave it out"):
+        privrl.evaluate(small, np.zeros(ENV.num_states, int), epsilon=3.0, delta=1e-6, key=0)

@@ -274,41 +274,57 @@ def test_a_logged_reward_has_the_weight_of_the_decisions_before_it():
 
 
 def test_logged_weights_never_overstate_the_gain():
-    """A program that sees more than the record: E[(w-1) G] with its probabilities is the true gain, or less if clipped.
-
-    Every stay of a small world whose program follows a hidden bit, under the program and under the assisted policy.
-    """
-    rng = np.random.default_rng(11)
-    taken = np.array([[0.7, 0.3], [0.15, 0.85]])  # by the hidden bit, in every state
-    P, reward = rng.dirichlet(np.ones(3), (2, 3, 2)), rng.random((2, 3, 2)) / 3
-    support = taken.mean(axis=0)
+    """A program that sees more than the record: E[(w-1) G] with its probabilities is the true gain, or less if
+    clipped."""
     for limits in ((1.7, 3.0), (5.0, 1.5)):
-        policy = AssistedPolicy(jnp.array([0, 1, 1]), jnp.asarray(support[[0, 1, 1]]), *limits)
-        people, chances, advised = [], [], []
-        for hidden, states in itertools.product(range(2), itertools.product(range(3), repeat=4)):
-            for actions in itertools.product(range(2), repeat=3):
-                under_program, under_advice, w = 0.5 / 3, 0.5 / 3, 1.0
-                for h in range(3):
-                    s, a = states[h], actions[h]
-                    hit, b = a == int(policy.advice[s]), support[int(policy.advice[s])]
-                    share = share_of(b, w, *limits)
-                    move, p = P[hidden, s, a, states[h + 1]], taken[hidden, a]
-                    under_program *= p * move
-                    under_advice *= ((1 - share) * p + share * hit) * move
-                    w *= 1 - share + share * hit / b
-                kept = np.array(states[:3]), np.array(actions), reward[hidden, list(states[:3]), list(actions)]
-                people.append((*kept, np.array(states[1:]), np.array(3), taken[hidden, list(actions)]))
-                chances.append(under_program)
-                advised.append(under_advice)
-        people = Trajectory(*(jnp.asarray(np.stack(column))[:, None] for column in zip(*people, strict=True)))
-        gain = (np.array(advised) - np.array(chances)) @ contributions(StayReturns(), people)[:, 0]
+        policy, people, chances, gain = hidden_bit(limits)
         terms = Gains(policy, centred(0.0), logged=True)
-        found = float(np.array(chances) @ contributions(terms, people)[:, 0] * terms.units[0])
+        found = float(chances @ contributions(terms, people)[:, 0] * terms.units[0])
         weights = Weights(policy, logged=True)
-        mean = float(np.array(chances) @ contributions(weights, people)[:, 0] * weights.units[0])
+        mean = float(chances @ contributions(weights, people)[:, 0] * weights.units[0])
         assert found <= gain + 1e-12 and mean <= 1.0 + 1e-12
         if mean > 1.0 - 1e-12:  # nothing was clipped
             assert found == pytest.approx(gain, abs=1e-12)
+
+
+def hidden_bit(limits, support=None):
+    """Every stay of a small world whose program follows a hidden bit: an assisted policy whose b* is the mean over the
+    bit (or `support`), the stays, their probabilities under the program, and the gain of the policy."""
+    rng = np.random.default_rng(11)
+    taken = np.array([[0.7, 0.3], [0.15, 0.85]])  # by the hidden bit, in every state
+    P, reward = rng.dirichlet(np.ones(3), (2, 3, 2)), rng.random((2, 3, 2)) / 3
+    b = taken.mean(axis=0) if support is None else np.full(2, support)
+    policy = AssistedPolicy(jnp.array([0, 1, 1]), jnp.asarray(b[[0, 1, 1]]), *limits)
+    people, chances, advised = [], [], []
+    for hidden, states in itertools.product(range(2), itertools.product(range(3), repeat=4)):
+        for actions in itertools.product(range(2), repeat=3):
+            under_program, under_advice, w = 0.5 / 3, 0.5 / 3, 1.0
+            for h in range(3):
+                s, a = states[h], actions[h]
+                hit, known = a == int(policy.advice[s]), b[int(policy.advice[s])]
+                share = share_of(known, w, *limits)
+                move, p = P[hidden, s, a, states[h + 1]], taken[hidden, a]
+                under_program *= p * move
+                under_advice *= ((1 - share) * p + share * hit) * move
+                w *= 1 - share + share * hit / known
+            kept = np.array(states[:3]), np.array(actions), reward[hidden, list(states[:3]), list(actions)]
+            people.append((*kept, np.array(states[1:]), np.array(3), taken[hidden, list(actions)]))
+            chances.append(under_program)
+            advised.append(under_advice)
+    people = Trajectory(*(jnp.asarray(np.stack(column))[:, None] for column in zip(*people, strict=True)))
+    gain = (np.array(advised) - np.array(chances)) @ contributions(StayReturns(), people)[:, 0]
+    return policy, people, np.array(chances), float(gain)
+
+
+def test_weights_of_a_randomised_program_are_never_clipped():
+    """No action has a probability below .15, whatever the hidden bit is: the gain is exact, centred at any m."""
+    policy, people, chances, gain = hidden_bit((5.0, 1.5), support=0.15)
+    for m in (0.0, 0.3, 1.0):
+        terms = Gains(policy, centred(m), logged=True, least_propensity=0.15)
+        assert float(chances @ contributions(terms, people)[:, 0] * terms.units[0]) == pytest.approx(gain, abs=1e-12)
+    weights = Weights(policy, logged=True, least_propensity=0.15)
+    w = contributions(weights, people)[:, 0] * weights.units[0]
+    assert float(chances @ w) == pytest.approx(1.0, abs=1e-12)
 
 
 def test_several_stays_count_as_their_mean():

@@ -171,7 +171,7 @@ def _plan(
         "return_range": (0.0, comparison.return_bound or _return_bound(description)),
     }
     logged = description.propensity is not None
-    settings["assumption"] = assumption_of(logged, comparison.assume_recorded)
+    settings["assumption"] = assumption_of(logged, comparison.assume_recorded, description.least_propensity or 0.0)
     if comparison.assume_markov:
         check_markov(comparison.max_ratio, comparison.max_weight, values=not description.measured)
     if description.measured or logged:

@@ -133,6 +133,11 @@ class AbstractDataset(AbstractBlocks):
         return self.bounds.propensities
 
     @property
+    def least_propensity(self) -> float:
+        """The public number below which no action of the program had a probability; 0 if none was given."""
+        return self.bounds.least_propensity
+
+    @property
     def horizon(self) -> int:
         return self.bounds.horizon
 

@@ -32,6 +32,7 @@ class Public(TypedDict, total=False):
     max_episodes_per_unit: int
     reward_range: tuple[float, float]
     seed: int | None
+    least_propensity: float
 
 
 @final
@@ -86,6 +87,7 @@ class Episodes(AbstractDataset):
         units: Sequence[object] | Shaped[np.ndarray, " N"] | None = None,
         *,
         propensities: object = None,
+        least_propensity: float = 0.0,
         horizon: int,
         num_states: int | None = None,
         num_actions: int,
@@ -116,6 +118,7 @@ class Episodes(AbstractDataset):
                 (see `privrl.privacy.canonical_id`). By default, every episode belongs to a different person, identified
                 by its position.
             propensities: `[N, T]`, the logged probabilities, in (0, 1], with which a program took the recorded actions.
+            least_propensity: the public number below which no action of the program had a probability.
             horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
             features: instead of `num_states`, the columns of a state, `Feature(...)` and `Category(...)`.
             seed: makes the random choice of episodes reproducible if a unit has too many. By default, the operating
@@ -129,7 +132,7 @@ class Episodes(AbstractDataset):
         if not columns and num_states is None:
             raise ValueError("Give either `num_states`, for numbered states, or `features`, for measurements.")
         logged, sizes = propensities is not None, (horizon, num_states, num_actions)
-        bounds = Bounds(*sizes, reward_range, max_episodes_per_unit, columns, logged)
+        bounds = Bounds(*sizes, reward_range, max_episodes_per_unit, columns, logged, least_propensity)
         grid = {"states": states, "actions": actions, "rewards": rewards}
         if next_states is not None:
             grid["next_states"] = next_states
@@ -244,7 +247,7 @@ def _checked_block(
         following = _checked_states(flat["next_states"], "next_states", bounds, place, unknown=True)
     logged = flat.get("propensities")
     if logged is not None:
-        logged = check_propensities(logged, "propensities", place)
+        logged = check_propensities(logged, "propensities", place, bounds.least_propensity)
     return Block(owner, length, states, actions, rewards, following, logged)
 
 

@@ -75,7 +75,13 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     `people` is how many there are in the data, public; `return_range` the public smallest and largest return of a stay,
     and what is outside is cut; `max_ratio` and `max_weight` are those of the assisted policy, or `None`: the public
     pairs of `limits.py` are compared. `assumption` is what is known about who decided. With `markov`, the study states
-    that what happens next depends on the recorded state and the action alone.
+    that what happens next depends on the recorded state and the action alone. `least_propensity` is the public number
+    below which no action had a probability, if `assumption` is "randomised".
+
+    **Why weights are then never clipped.** Let p_min be that number, and take it for b* everywhere, so that advice
+    multiplies the running weight by 1 - alpha + alpha/p_min wherever it is followed. As p >= p_min, the weight with the
+    logged p is at most the running weight at every step, and so at most C. Hence its mean is 1 whatever the program
+    saw, and gains may be centred at m. Because b* >= p_min, alpha is smaller than with b* itself.
     """
 
     people: eqx.AbstractVar[int]
@@ -84,6 +90,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     max_weight: eqx.AbstractVar[float | None]
     assumption: eqx.AbstractVar[Assumption]
     markov: eqx.AbstractVar[bool]
+    least_propensity: eqx.AbstractVar[float]
 
     @property
     @abc.abstractmethod
@@ -108,7 +115,12 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     @property
     def logged(self) -> bool:
         """Whether weights use the logged probabilities of what was done."""
-        return self.assumption == "logged"
+        return self.assumption in ("logged", "randomised")
+
+    @property
+    def centred(self) -> bool:
+        """Whether weights have the mean 1 exactly, so that gains may be centred at the mean return."""
+        return self.assumption != "logged"
 
     @property
     def bounded(self) -> bool:
@@ -123,8 +135,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             "return range": list(self.return_range),
             "largest weight": max(max_weight for _, max_weight in self.limits) if self.bounded else None,
             "rewards": "estimated",
-            "who decided": WHO_DECIDED[self.assumption],
-            **({"what happens next": COMPLETE} if self.markov else {}),
+            **state_assumptions(self.assumption, self.markov, self.least_propensity),
         }
 
     def evaluate(self, ask: Ask) -> Evaluation:
@@ -144,7 +155,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         if not self.bounded:
             refused.append("Without a finite `max_weight`, nothing is certified. Use a finite one.")
         elif weighed and not biased:
-            pairs = self._pair_gains(ask, policy, 0.0 if self.logged else m, balances, support, spread)
+            pairs = self._pair_gains(ask, policy, m if self.centred else 0.0, balances, support, spread)
         known, gain, model = self.public or self.logged, None, None
         unlike = [one for one in balances if not is_balanced(one, public=self.public, assumption=self.assumption)]
         balance = unlike[0] if unlike else balances[0] if balances else None
@@ -248,7 +259,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
 
     def _balances(self, ask: Ask, policy: AbstractAssisted) -> tuple[Interval, ...]:
         """The mean weight for each pair of limits."""
-        weights = Weights(policy, self.limits, self.logged)
+        weights = Weights(policy, self.limits, self.logged, self.least_propensity)
         found, n, among = ask("balance", weights), self.people, len(self.limits)
         means = np.asarray(found.value, float) * weights.units / n
         return tuple(
@@ -272,7 +283,14 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         """
         at = (policy, jnp.asarray(centre), self.return_range)
         terms, squares = (
-            Gains(*at, squared=squared, limits=self.limits, logged=self.logged) for squared in (False, True)
+            Gains(
+                *at,
+                squared=squared,
+                limits=self.limits,
+                logged=self.logged,
+                least_propensity=self.least_propensity,
+            )
+            for squared in (False, True)
         )
         first, second, found = ask("gain", terms), ask("gain-square", squares), []
         estimated = support if not (self.public or self.logged) else None
@@ -314,12 +332,21 @@ _UNBALANCED = (
 )
 WHO_DECIDED: dict[Assumption, str] = {
     "logged": "a program, which logged the probability of what it did",
+    "randomised": "a program that decided at random, and logged the probability of what it did",
     "recorded": "people who saw nothing but the record, as the study team states; privrl does not verify it",
     "checked": "not stated; a release needs checks of practice to be passed",
 }
 """For certificates and reports."""
 COMPLETE = "it depends on the recorded state and the action alone, as the study team states; privrl does not verify it"
 """What a study states if a model may decide."""
+
+
+def state_assumptions(assumption: Assumption, markov: bool, least_propensity: float) -> dict[str, Any]:
+    """What a study states about practice, for its certificate."""
+    stated: dict[str, Any] = {"who decided": WHO_DECIDED[assumption]}
+    if assumption == "randomised":
+        stated["least probability of every action"] = least_propensity
+    return stated | ({"what happens next": COMPLETE} if markov else {})
 
 
 def _bound(gain: Interval | None, model: Interval | None, unit: float, *, known: bool) -> Bound | None:

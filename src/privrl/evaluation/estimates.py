@@ -106,8 +106,9 @@ def variance_bound(mean: float, largest: float) -> float:
     return mean * (largest - mean)
 
 
-Assumption = Literal["logged", "recorded", "checked"]
-"""What is known about who decided: a program that logged its probabilities; people who saw nothing but the record, as
+Assumption = Literal["logged", "randomised", "recorded", "checked"]
+"""What is known about who decided: a program that logged its probabilities; one that also never gave any action less
+than a public probability, so that weights are never clipped; people who saw nothing but the record, as
 the study team states; or nothing, so that a release needs checks of practice to be passed."""
 
 
@@ -344,6 +345,7 @@ class Evaluation:
 
 _STATED: dict[Assumption, tuple[str, ...]] = {
     "logged": ("A program decided and logged the probability of what it did.",),
+    "randomised": ("A program decided at random, and logged the probability of what it did.",),
     "recorded": ("Assumed by the study team: people decided and saw nothing but the record.",),
     "checked": (),
 }

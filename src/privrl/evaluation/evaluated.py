@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 
 from privrl.contracts.learner import AbstractOfflineAnalysis, AbstractOfflineLearner, Ask, Solution
 from privrl.contracts.release import Declared
-from privrl.evaluation.comparing import COMPLETE, WHO_DECIDED, AbstractEvaluator
+from privrl.evaluation.comparing import AbstractEvaluator, state_assumptions
 from privrl.evaluation.estimates import Assumption, Evaluation
-from privrl.evaluation.evaluator import Evaluator, check_markov
+from privrl.evaluation.evaluator import Evaluator, check_markov, check_randomised
 from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.evaluation.renamed import Renamed, renamed
@@ -42,6 +42,7 @@ class Evaluated(AbstractOfflineAnalysis):
             compared (`limits.py`).
         assumption: what is known about who decided.
         markov: the study states that what happens next depends on the recorded state and the action alone.
+        least_propensity: the public number below which no action had a probability; with `assumption` "randomised".
         release_anyway: keep the assisted policy even if the evidence does not support it (`Evaluation.reasons`).
     """
 
@@ -55,6 +56,7 @@ class Evaluated(AbstractOfflineAnalysis):
     assumption: Assumption = eqx.field(static=True, default="checked")
     release_anyway: bool = eqx.field(static=True, default=False)
     markov: bool = eqx.field(static=True, default=False)
+    least_propensity: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
         if not 0.0 < self.share < 1.0:
@@ -62,6 +64,7 @@ class Evaluated(AbstractOfflineAnalysis):
         check_range(*self.return_range)
         for pair in choose_limits(self.max_ratio, self.max_weight):
             AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *pair)  # refuses limits out of range
+        check_randomised(self.assumption, self.least_propensity, markov=self.markov)
         if self.markov:
             check_markov(self.max_ratio, self.max_weight, values=self._modelled)
         if not self.measurements:
@@ -94,8 +97,7 @@ class Evaluated(AbstractOfflineAnalysis):
             "return range": list(self.return_range),
             "largest weight": max(pair[1] for pair in self._limits) if self._bounded else None,
             "share held out to evaluate": self.share,
-            "who decided": WHO_DECIDED[self.assumption],
-            **({"what happens next": COMPLETE} if self.markov else {}),
+            **state_assumptions(self.assumption, self.markov, self.least_propensity),
         }
 
     @property
@@ -161,7 +163,8 @@ class Evaluated(AbstractOfflineAnalysis):
     ) -> MeasuredEvaluator:
         weights = jnp.zeros(advice.features.dim) if values is None else values
         settings = (self.return_range, self.max_ratio, self.max_weight, self.assumption)
-        return MeasuredEvaluator(advice, weights, self.horizon, people, *settings)
+        least = self.least_propensity
+        return MeasuredEvaluator(advice, weights, self.horizon, people, *settings, least_propensity=least)
 
     def _on_states(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
         feature = None
@@ -170,5 +173,11 @@ class Evaluated(AbstractOfflineAnalysis):
             feature = jnp.clip((values - middle) / jnp.where(half > 0, half, 1.0), -1.0, 1.0)
         world = (*self.space, self.horizon, people, advice, self.practice, feature)
         settings = (self.return_range, self.max_ratio, self.max_weight)
-        markov = self.markov and values is not None
-        return Evaluator(*world, self.terminal, *settings, assumption=self.assumption, markov=markov)
+        return Evaluator(
+            *world,
+            self.terminal,
+            *settings,
+            assumption=self.assumption,
+            markov=self.markov and values is not None,
+            least_propensity=self.least_propensity,
+        )

@@ -15,6 +15,7 @@ from privrl.evaluation.model_gain import standard_feature
 from privrl.evaluation.shares import releases
 from privrl.evaluation.support import TRUSTED, TRUSTED_FOR_ALPHA, Support, estimated_support
 from privrl.learners.restriction import list_rules
+from privrl.mdp.assistance import LEAST_SUPPORT
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
 from privrl.mdp.rules import Rules
 from privrl.mdp.value_features import TableValueFeature
@@ -43,6 +44,25 @@ def check_markov(max_ratio: float | None, max_weight: float | None, *, values: b
         )
 
 
+def check_randomised(assumption: Assumption, least_propensity: float, *, markov: bool = False) -> None:
+    """Refuse a least probability that cannot serve."""
+    if (assumption == "randomised") != (least_propensity > 0.0):
+        raise ValueError(
+            f"`least_propensity` is {least_propensity} and `assumption` {assumption!r}. A positive number goes with "
+            "'randomised'."
+        )
+    if 0.0 < least_propensity < LEAST_SUPPORT:
+        raise ValueError(
+            f"`least_propensity` is {least_propensity}, and advice is never given where practice takes it with a "
+            f"probability below {LEAST_SUPPORT}. Leave it out, and how often practice does is estimated."
+        )
+    if markov and least_propensity:
+        raise ValueError(
+            "`assume_markov` lets a model decide, which needs the probabilities of practice in each state, and with "
+            "`least_propensity` they are not estimated. Leave out one of them."
+        )
+
+
 class Evaluator(AbstractEvaluator):
     """Compares an assisted policy, and the advice behind it, with practice.
 
@@ -61,6 +81,7 @@ class Evaluator(AbstractEvaluator):
         strength: how strongly the advice of each state is given, in [0, 1]; by default 1.
         markov: the study states that what happens next depends on the recorded state and the action alone, so that the
             whole advice may be released by its model.
+        least_propensity: the public number below which no action had a probability; with `assumption` "randomised".
     """
 
     num_states: int = eqx.field(static=True)
@@ -78,6 +99,7 @@ class Evaluator(AbstractEvaluator):
     assumption: Assumption = eqx.field(static=True, default="checked")
     strength: Float[Array, " S"] | None = None
     markov: bool = eqx.field(static=True, default=False)
+    least_propensity: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
         sizes = {"num_states": self.num_states, "num_actions": self.num_actions, "horizon": self.horizon}
@@ -94,6 +116,7 @@ class Evaluator(AbstractEvaluator):
         if self.strength is not None:
             check_array("strength", self.strength, (self.num_states,), low=0.0, high=1.0)
         self._policy(jnp.zeros(self.num_states))  # refuses limits out of range
+        check_randomised(self.assumption, self.least_propensity, markov=self.markov)
         if self.markov:
             check_markov(self.max_ratio, self.max_weight, values=self.feature is not None)
 
@@ -115,7 +138,7 @@ class Evaluator(AbstractEvaluator):
 
     @property
     def public(self) -> bool:
-        return self.practice is not None
+        return self.practice is not None or self.assumption == "randomised"
 
     @property
     def value_feature(self) -> TableValueFeature:
@@ -124,6 +147,8 @@ class Evaluator(AbstractEvaluator):
 
     def assisted(self, ask: Ask, refused: list[str]) -> tuple[AssistedPolicy, Support | None]:
         """With b*, public or estimated."""
+        if self.assumption == "randomised":
+            return self._policy(jnp.full(self.num_states, self.least_propensity)), None
         if self.practice is not None:
             return self._policy(self.practice[jnp.arange(self.num_states), self.advice]), None
         if not self.logged:

@@ -15,6 +15,7 @@ from privrl.contracts.learner import Ask
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import AbstractEvaluator
 from privrl.evaluation.estimates import Assumption
+from privrl.evaluation.evaluator import check_randomised
 from privrl.evaluation.shares import releases
 from privrl.evaluation.support import TRUSTED_CELLS, TRUSTED_FOR_ALPHA, Support, estimated_support
 from privrl.learners.restriction import list_rules
@@ -42,6 +43,7 @@ class MeasuredEvaluator(AbstractEvaluator):
         max_ratio, max_weight: of the assisted policy; by default several public pairs are compared.
         assumption: what is known about who decided.
         advantage_unit: of the assisted policy; by default that of `find_unit`.
+        least_propensity: the public number below which no action had a probability; with `assumption` "randomised".
     """
 
     advice: MeasuredPolicy
@@ -53,6 +55,7 @@ class MeasuredEvaluator(AbstractEvaluator):
     max_weight: float | None = eqx.field(static=True, default=None)
     assumption: Assumption = eqx.field(static=True, default="checked")
     advantage_unit: Float[Array, ""] | None = None
+    least_propensity: float = eqx.field(static=True, default=0.0)
     markov: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
@@ -60,6 +63,7 @@ class MeasuredEvaluator(AbstractEvaluator):
         check_range(*self.return_range)
         check_array("values", self.values, (self.advice.features.dim,))
         self._policy(jnp.zeros(NUM_CELLS))  # refuses limits out of range
+        check_randomised(self.assumption, self.least_propensity)
 
     @property
     def space(self) -> tuple[int, int]:
@@ -77,7 +81,7 @@ class MeasuredEvaluator(AbstractEvaluator):
 
     @property
     def public(self) -> bool:
-        return False
+        return self.assumption == "randomised"
 
     @property
     def value_feature(self) -> MeasuredValueFeature:
@@ -87,6 +91,8 @@ class MeasuredEvaluator(AbstractEvaluator):
         if not self.logged:
             refused.append("The probabilities of practice are estimated, not public: nothing is certified.")
         refused.append("The whole advice is not modelled on measurements.")
+        if self.assumption == "randomised":
+            return self._policy(jnp.full(NUM_CELLS, self.least_propensity)), None
         without = self._policy(jnp.zeros(NUM_CELLS))
         table = ask("practice-table", PracticeTable(without, self.advice.num_actions, _NORM, every=True))
         found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged else TRUSTED_CELLS)

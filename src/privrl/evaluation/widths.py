@@ -92,7 +92,7 @@ def plan_widths(
     markov = markov and modelled
     settings = {"bounded": math.isfinite(policy.bound), "modelled": modelled, "markov": markov}
     declared = releases(public=public, assumption=assumption, **settings)
-    known, checked = public or assumption == "logged", assumption == "checked"
+    known, checked = public or assumption in ("logged", "randomised"), assumption == "checked"
     ledger, names = budget.calibrate(declared), {d.name for d in declared}
     mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared if d.name in MODEL))
     modelled = modelled and mu > 0.0

@@ -162,7 +162,11 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
             yield f"More {unit}s, or coarser situations, so that each was seen often enough."
         elif reason is Reason.NO_ESTIMATE:
             if needed is not None and people < needed.least:
-                fixed = evaluation.public or evaluation.assumption == "logged" or "columns" in certificate.bounds
+                fixed = (
+                    evaluation.public
+                    or evaluation.assumption in ("logged", "randomised")
+                    or "columns" in certificate.bounds
+                )
                 give = "" if fixed else "give `--practice`, or "  # which lists numbered states
                 yield (
                     f"An estimate of the gain: {give}evaluate on more {unit}s. At this budget it needs at least "

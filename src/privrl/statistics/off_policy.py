@@ -28,11 +28,11 @@ add-remove its largest absolute value.
   them together by at most the root of sum (L_j/u_j)^2 in L2, and by sum L_j/u_j in L1: one release. As L_j is about
   W_j, its noise in D_j grows with sqrt(W_j), as the standard deviation of D_j does. The bound is met: if all weights
   are at their limits and G is 0 in one record and 1 in the other, every entry moves by its whole length.
-- With logged probabilities of what was done, w_t is the weight after step t, clipped to [0, W] whatever they are, and
-  dG_t >= 0 is what step t adds to G. What a step pays depends on the decisions until then alone, so later ones need not
-  add to its variance. As the dG_t add up to at most 1, D lies in [-1, W - 1], the interval of m = 0. E[w_t dG_t] is at
-  most what step t pays under the policy: clipping, and advice that the program never takes, can only lower the
-  estimate.
+- With logged probabilities of what was done, and no least one, w_t is the weight after step t, clipped to [0, W]
+  whatever they are, and dG_t >= 0 is what step t adds to G. What a step pays depends on the decisions until then alone,
+  so later ones need not add to its variance. As the dG_t add up to at most 1, D lies in [-1, W - 1], the interval of
+  m = 0. E[w_t dG_t] is at most what step t pays under the policy: clipping, and advice that the program never takes,
+  can only lower the estimate.
 - Influences: both entries are non-negative and add up to w - v in [0, W]. Two points x, y of that triangle:
   |x - y|^2 = |x|^2 + |y|^2 - 2 <x, y> <= 2 W^2, and |x - y|_1 <= 2 W; one alone has |x| <= |x|_1 <= W.
 
@@ -169,6 +169,7 @@ class AbstractPairMeans(AbstractStatistic):
     policy: eqx.AbstractVar[AbstractAssisted]
     limits: eqx.AbstractVar[Limits | None]
     logged: eqx.AbstractVar[bool]
+    least_propensity: eqx.AbstractVar[float]
     per_person: ClassVar[bool] = True
     symmetric: bool = eqx.field(static=True, default=False, init=False)
 
@@ -214,8 +215,9 @@ class AbstractPairMeans(AbstractStatistic):
 
         def of_stay(stay: Trajectory) -> Float[Array, " pairs"]:
             p = stay.propensities if self.logged else None
+            p = None if p is None else jnp.maximum(jnp.asarray(p), self.least_propensity)
             acted = (jnp.asarray(stay.states), jnp.asarray(stay.actions), stay.valid)
-            w = self.policy.weigh(*acted, self.pairs, None if p is None else jnp.asarray(p))
+            w = self.policy.weigh(*acted, self.pairs, p)
             return self.of_weights(w, stay)
 
         return self.of_person(person_mean(jax.vmap(of_stay)(record), record)) / jnp.asarray(self.units)
@@ -240,11 +242,13 @@ class Weights(AbstractPairMeans):
         policy: an assisted policy.
         limits: the pairs; by default those of the policy.
         logged: weights use the logged probabilities of what was done.
+        least_propensity: smaller probabilities count as this.
     """
 
     policy: AbstractAssisted
     limits: Limits | None = eqx.field(static=True, default=None)
     logged: bool = eqx.field(static=True, default=False)
+    least_propensity: float = eqx.field(static=True, default=0.0)
 
     def of_weights(self, w: EpisodeWeights, stay: Trajectory) -> Float[Array, " pairs"]:
         return w.last
@@ -297,11 +301,13 @@ class Gains(AbstractPairMeans):
 
     Arguments:
         policy: an assisted policy.
-        centre: m, from an earlier release; 0 with `logged`.
+        centre: m, from an earlier release; 0 with `logged`, unless there is a `least_propensity`.
         return_range: public.
         squared: the square of the person's mean D instead.
         limits: the pairs; by default those of the policy.
         logged: weights use the logged probabilities of what was done.
+        least_propensity: smaller probabilities count as this. The study states that there are none, and that no weight
+            is clipped (`AbstractEvaluator`).
     """
 
     policy: AbstractAssisted
@@ -310,17 +316,23 @@ class Gains(AbstractPairMeans):
     squared: bool = eqx.field(static=True, default=False)
     limits: Limits | None = eqx.field(static=True, default=None)
     logged: bool = eqx.field(static=True, default=False)
+    least_propensity: float = eqx.field(static=True, default=0.0)
 
     def __check_init__(self) -> None:
         check_range(*self.return_range)
-        check_array("centre", self.centre, (), low=0.0, high=0.0 if self.logged else 1.0)
+        check_array("centre", self.centre, (), low=0.0, high=0.0 if self._clipped else 1.0)
+
+    @property
+    def _clipped(self) -> bool:
+        """Whether weights may be clipped, so that returns count from their lower bound."""
+        return self.logged and self.least_propensity == 0.0
 
     @property
     def units(self) -> Float[np.ndarray, " pairs"]:
         return super().units ** (2 if self.squared else 1)
 
     def of_weights(self, w: EpisodeWeights, stay: Trajectory) -> Float[Array, " pairs"]:
-        if self.logged:
+        if self._clipped:
             return return_steps(stay, *self.return_range) @ (w.steps - 1.0)
         return (w.last - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
 

@@ -70,6 +70,10 @@ class TableOptions:
     propensity: Annotated[
         str | None, _column("propensity", "If a program decided: the logged probability of what it did, in (0, 1].")
     ] = None
+    least_propensity: Annotated[
+        float | None,
+        _bound("least-propensity", "No action of the program had a smaller probability, public; for randomised ones."),
+    ] = None
     horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None
     num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None
     num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None

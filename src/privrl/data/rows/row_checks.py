@@ -106,7 +106,10 @@ class RowChecker:
         following = None if after is None else self._indices(batch, after, place, "num_states", missing=-1)
         ended = self._check_end(batch, place, new_episode)
         name = self._schema.propensity
-        logged = None if name is None else check_propensities(read_required_numbers(batch, name, place), name, place)
+        logged = None
+        if name is not None:
+            p = read_required_numbers(batch, name, place)
+            logged = check_propensities(p, name, place, self._bounds.least_propensity)
         return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended, logged)
 
     def check_order(self, batch: "pa.RecordBatch", place: Place) -> None:

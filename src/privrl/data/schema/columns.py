@@ -282,8 +282,10 @@ def check_rewards(
     return rewards
 
 
-def check_propensities(values: Shaped[np.ndarray, " N"], column: str, place: Place) -> Float[np.ndarray, " N"]:
-    """The column as float64, with every entry in (0, 1]."""
+def check_propensities(
+    values: Shaped[np.ndarray, " N"], column: str, place: Place, least: float = 0.0
+) -> Float[np.ndarray, " N"]:
+    """The column as float64, with every entry in (0, 1], and none below the public number `least`."""
     if values.dtype.kind not in "iuf":
         raise TableError(
             f"Column `{column}` holds {describe_values(values)}; propensities must be numbers. Convert it first."
@@ -292,4 +294,6 @@ def check_propensities(values: Shaped[np.ndarray, " N"], column: str, place: Pla
     refuse_not_finite(logged, column, place)
     remedy = "A propensity is the probability with which the recorded action was taken: above 0, and at most 1."
     refuse((logged <= 0.0) | (logged > 1.0), column, place, "is outside (0, 1]", remedy)
+    remedy = f"`least_propensity` says that no action had a probability below {least:g}. Correct it, or leave it out."
+    refuse(logged < least, column, place, "is below its public bound", remedy)
     return logged

@@ -145,6 +145,12 @@ def _truth(value: object, what: str) -> bool:
     return value
 
 
+def _share(value: object, what: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{what} must be a number.")
+    return float(value)
+
+
 def _direction(value: object, what: str) -> str:
     if value not in ("high", "low"):
         raise ValueError(f'{what} must be "high" or "low": which values of the reward are good.')
@@ -157,6 +163,7 @@ _KINDS: dict[Callable[[object, str], object], tuple[str, ...]] = {
     _texts: _LISTS,
     _counts: ("terminal",),
     _direction: ("good",),
+    _share: ("least_propensity",),
     _truth: ("rewards_at_end", "sort"),
 }
 

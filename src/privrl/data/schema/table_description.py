@@ -19,6 +19,7 @@ from privrl.data.schema.declaration import (
     read_schema_file,
 )
 from privrl.data.schema.outcomes import Good, check_direction
+from privrl.data.schema.table_schema import check_least_propensity
 from privrl.mdp.measurements import BinnedAction, Feature, describe_product_actions
 
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
@@ -50,6 +51,7 @@ class TableDescription:
         product: pairs of measurements whose product is a feature too, "A*B"; by default all pairs.
         action: the column of actions, or the columns of doses.
         action_edges: where the actions of each dose begin, "0,0.02,0.05".
+        least_propensity: the public number below which no action of the program had a probability.
         horizon, num_states, num_actions, max_actions, max_episodes_per_unit: public bounds.
         good: which values of the reward are good, "high" or "low".
         terminal: public states whose entry ends an episode.
@@ -71,6 +73,7 @@ class TableDescription:
     next_state: str | None = None
     terminated: str | None = None
     propensity: str | None = None
+    least_propensity: float | None = None
     horizon: int | None = None
     num_states: int | None = None
     num_actions: int | None = None
@@ -101,6 +104,8 @@ class TableDescription:
             self._refuse(("num_actions",), "follows from `action_edges`")
         elif self.action and len(self.action) > 1:
             raise ValueError("Several columns of actions are doses. Give `action_edges` once for each `action`.")
+
+        check_least_propensity(self.least_propensity or 0.0, logged=self.propensity is not None)
 
     def _refuse(self, names: Sequence[str], why: str) -> None:
         for name in names:

@@ -47,6 +47,7 @@ class Bounds:
         max_episodes_per_unit: the number of episodes used per privacy unit; further episodes are left out at random.
         features: the columns of a state with their bounds, if states are vectors.
         propensities: whether every step has the logged probability, in (0, 1], with which a program took its action.
+        least_propensity: the number below which no action of the program had a probability, taken or not.
     """
 
     horizon: int
@@ -56,8 +57,10 @@ class Bounds:
     max_episodes_per_unit: int = 1
     features: tuple[Measurement, ...] = ()
     propensities: bool = False
+    least_propensity: float = 0.0
 
     def __post_init__(self) -> None:
+        check_least_propensity(self.least_propensity, logged=self.propensities)
         for name in ("horizon", "num_states", "num_actions", "max_episodes_per_unit"):
             value = getattr(self, name)
             if value is None and name in ("num_states", "num_actions"):
@@ -191,6 +194,7 @@ def declare_table(
     next_state: str | None = None,
     terminated: str | None = None,
     propensity: str | None = None,
+    least_propensity: float = 0.0,
     reward_range: tuple[float, float] = (0.0, 1.0),
     max_episodes_per_unit: int = 1,
     max_actions: int = 12,
@@ -203,7 +207,16 @@ def declare_table(
     if named is None:
         num_actions = _number_of_actions(doses, num_actions, max_actions)
     sizes = (horizon, num_states, num_actions)
-    return schema, Bounds(*sizes, reward_range, max_episodes_per_unit, columns, propensity is not None)
+    logged = (propensity is not None, least_propensity)
+    return schema, Bounds(*sizes, reward_range, max_episodes_per_unit, columns, *logged)
+
+
+def check_least_propensity(least: float, *, logged: bool) -> None:
+    """Refuse a number that no probability of several actions can keep, or that is about no column."""
+    if not 0.0 <= least < 1.0:
+        raise ValueError(f"`least_propensity` is {least}; it must be at least 0 and below 1.")
+    if least > 0.0 and not logged:
+        raise ValueError("`least_propensity` is about logged probabilities, and there are none. Give `propensity` too.")
 
 
 def _number_of_actions(doses: tuple[BinnedAction, ...], given: int | None, most: int) -> int:

@@ -41,6 +41,7 @@ def read_parquet(
     next_state: str | None = None,
     terminated: str | None = None,
     propensity: str | None = None,
+    least_propensity: float = 0.0,
     reward_range: tuple[float, float] = (0.0, 1.0),
     max_episodes_per_unit: int = 1,
     max_actions: int = 12,
@@ -69,6 +70,8 @@ def read_parquet(
         terminated: true on the last row of an episode that ended. With `features`, episodes without it count as cut
             off.
         propensity: the logged probability, in (0, 1], with which a program took the recorded action.
+        least_propensity: the public number below which no action of the program had a probability, taken or not. A row
+            below it is refused.
         horizon, num_states, num_actions, reward_range, max_episodes_per_unit: the public bounds, see `Bounds`. The
             learner may supply the numbers of states and actions later (`with_sizes`).
         max_actions: the largest number of actions that doses may make; it guards against an accidental product of many.
@@ -97,6 +100,7 @@ def read_parquet(
         next_state=next_state,
         terminated=terminated,
         propensity=propensity,
+        least_propensity=least_propensity,
         reward_range=reward_range,
         max_episodes_per_unit=max_episodes_per_unit,
         max_actions=max_actions,

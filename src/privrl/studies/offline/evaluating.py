@@ -139,7 +139,8 @@ def evaluate(
         "return_range": ends.return_range(return_range, people.horizon),
         "max_ratio": max_ratio,
         "max_weight": max_weight,
-        "assumption": assumption_of(people.logged, assume_recorded),
+        "assumption": assumption_of(people.logged, assume_recorded, people.least_propensity),
+        "least_propensity": people.least_propensity,
     }
     evaluator: AbstractEvaluator | None = _on_measurements(chosen, people, settings)
     if evaluator is None:

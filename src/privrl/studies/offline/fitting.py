@@ -199,8 +199,9 @@ def fit(
     else:
         with open_store(store) as kept:
             if isinstance(world, AbstractDataset | RewardFunction):
-                logged = isinstance(world, AbstractDataset) and world.logged
-                ends = Ends(tuple(terminal), rewards_at_end, logged=logged)
+                ends = Ends(tuple(terminal), rewards_at_end)
+                if isinstance(world, AbstractDataset):
+                    ends = replace(ends, logged=world.logged, least_propensity=world.least_propensity)
                 result = fit_object(task, world, ends, key, unit, kept, executor, budget)
             elif description is not None and is_path(world):
                 result = fit_files(task, world, description, key, unit, kept, executor, budget)

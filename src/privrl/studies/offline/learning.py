@@ -35,11 +35,13 @@ class PracticeComparison:
     release_anyway: bool
     assumption: Assumption = "checked"
     markov: bool = False
+    least_propensity: float = 0.0
 
     def evaluated(self, learner: AbstractOfflineLearner) -> Evaluated:
         """The study in which this learner learns and is evaluated."""
-        limits = (self.max_ratio, self.max_weight, self.assumption, self.release_anyway, self.markov)
-        return Evaluated(learner, self.practice, self.evaluate, self.terminal, self.return_range, *limits)
+        limits = (self.max_ratio, self.max_weight, self.assumption, self.release_anyway)
+        stated = (self.markov, self.least_propensity)
+        return Evaluated(learner, self.practice, self.evaluate, self.terminal, self.return_range, *limits, *stated)
 
 
 def learn(

@@ -101,8 +101,18 @@ def open_people(
     if ends != Ends():
         raise ValueError("`terminal` and `rewards_at_end` are part of the schema. Leave them out here.")
     description = describe_held_out(schema, policy, public_key)
-    known = Ends(tuple(description.terminal or ()), description.rewards_at_end, logged=bool(description.propensity))
+    known = _ends_of(description)
     return read_table(data, description, key), known, description.unit
+
+
+def _ends_of(description: TableDescription) -> Ends:
+    """What a description makes public about how episodes end and pay, and about who decided."""
+    return Ends(
+        tuple(description.terminal or ()),
+        description.rewards_at_end,
+        logged=description.propensity is not None,
+        least_propensity=description.least_propensity or 0.0,
+    )
 
 
 def describe_held_out(
@@ -143,7 +153,7 @@ def fit_files(
     data = read_table(paths, description, key)
     noun = unit or description.unit
     assert noun is not None
-    ends = Ends(tuple(description.terminal or ()), description.rewards_at_end, logged=bool(description.propensity))
+    ends = _ends_of(description)
     paying = (budget, description.unit)
     result = fit_object(task, data, ends, key, noun, store, executor, *paying, description.products)
     rules = [*description.rules(noun), *result.rules]
@@ -206,7 +216,7 @@ def _check_people(people: int, task: Task, learner: AbstractLearner, comparison:
         people,
         evaluated.evaluation_releases,
         task.privatizer,
-        public=comparison.practice is not None or comparison.assumption == "logged",
+        public=comparison.practice is not None or comparison.assumption in ("logged", "randomised"),
         checked=comparison.assumption == "checked",
         markov=comparison.markov,
         share=comparison.evaluate,

@@ -35,6 +35,7 @@ class Ends:
         largest_reward: the largest reward of one step.
         behaviour: the probabilities of current practice in a simulated world.
         logged: whether the table holds the probabilities with which a program took the recorded actions.
+        least_propensity: the number below which no action of the program had a probability; 0 if none was given.
     """
 
     terminal: tuple[int, ...] = ()
@@ -42,6 +43,7 @@ class Ends:
     largest_reward: float = 1.0
     behaviour: Float[Array, "S A"] | None = None
     logged: bool = False
+    least_propensity: float = 0.0
 
     def return_range(self, given: tuple[float, float] | None, horizon: int) -> tuple[float, float]:
         """The public range of returns: as given, or from 0 to the largest that an episode can have."""
@@ -130,12 +132,13 @@ class Task:
             self.max_ratio,
             self.max_weight,
             self.release_anyway,
-            assumption_of(ends.logged, self.assume_recorded),
+            assumption_of(ends.logged, self.assume_recorded, ends.least_propensity),
             self.assume_markov,
+            ends.least_propensity,
         )
 
 
-def assumption_of(logged: bool, assume_recorded: bool) -> Assumption:
+def assumption_of(logged: bool, assume_recorded: bool, least_propensity: float = 0.0) -> Assumption:
     """What is known about who decided.
 
     Raises:
@@ -145,7 +148,9 @@ def assumption_of(logged: bool, assume_recorded: bool) -> Assumption:
         raise ValueError(
             "The table has logged propensities, and `assume_recorded` says that people decided. Leave out one of them."
         )
-    return "logged" if logged else "recorded" if assume_recorded else "checked"
+    if logged:
+        return "randomised" if least_propensity > 0.0 else "logged"
+    return "recorded" if assume_recorded else "checked"
 
 
 def read_probabilities(
