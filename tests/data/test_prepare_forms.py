@@ -130,12 +130,23 @@ def test_errors_name_the_line_of_the_file(tmp_path: Path, end: str) -> None:
 # ------------------------------------------------------------------------------------------------- direction of reward
 
 
+CANARY_DAYS = "918273"
+
+
 def test_a_low_reward_is_inverted_under_another_name(tmp_path: Path) -> None:
     text = "id,t,map,dose,death\na,0,70,0,\na,1,71,1,1\nb,0,70,0,0\nb,1,70,0,\nb,2,70,0,\n"
     found = steps(tmp_path, text, reward="death", good="low")
     assert "death" not in found and found["not_death"] == [0.0, 0.0, 1.0]
     each = steps(tmp_path, text.replace(",0,\n", ",0,0.25\n"), reward="death", good="low", reward_each="mean")
     assert each["not_death"] == [0.0, 0.75, 0.75]
+    long = text.replace(",0,0\n", f",0,{CANARY_DAYS}\n")
+    with pytest.raises(TableError, match=r"`death` is outside \[0, 1\] at line 4 of `raw.csv`") as caught:
+        steps(tmp_path, long, reward="death", good="low")
+    assert CANARY_DAYS not in str(caught.value) and "Scale the column" in str(caught.value)
+    with pytest.raises(TableError, match=r"outside \[0, 1\] in a window of the episode that begins at line 4"):
+        paid = text.replace("b,1,70,0,\n", f"b,1,70,0,{CANARY_DAYS}\n").replace(",0,\n", ",0,0\n")
+        steps(tmp_path, paid, reward="death", good="low", reward_each="mean")
+    assert steps(tmp_path, long, reward="death")["death"][-1] == float(CANARY_DAYS)
     with pytest.raises(ValueError, match="`not_death` is named twice"):
         Preparation(**{**HOW, "reward": "death", "good": "low", "columns": {"not_death": "mean"}})
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _PIECE_BYTES = 2**24  # about the size of a piece of the table in memory
 _WINDOWS = 2**19  # windows laid out at once
+_INVERTED_RANGE = "With `--good low`, 1 minus the reward is written. Scale the column to [0, 1] first."
 
 
 def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
@@ -256,11 +257,20 @@ class _Piece:
             refuse(
                 np.isnan(rewards), how.reward, lambda i: begin(int(episode[i])), problem, "Every step needs a reward."
             )
-            return rewards if how.good == "high" else 1.0 - rewards
+            if how.good == "high":
+                return rewards
+            problem = "is outside [0, 1] in a window of the episode that begins"
+            outside = (rewards < 0.0) | (rewards > 1.0)
+            refuse(outside, how.reward, lambda i: begin(int(episode[i])), problem, _INVERTED_RANGE)
+            return 1.0 - rewards
         values = self._column(how.reward).to_numpy(zero_copy_only=False)
         row = np.maximum.reduceat(np.where(np.isnan(values), -1, np.arange(len(values))), starts)
         remedy = "Write it on the last record of the episode."
         refuse(row < 0, how.reward, begin, "has no value in the episode that begins", remedy)
-        rewards = np.zeros(len(is_last))
-        rewards[is_last] = values[row] if how.good == "high" else 1.0 - values[row]
+        paid, rewards = values[row], np.zeros(len(is_last))
+        if how.good == "low":
+            outside = (paid < 0.0) | (paid > 1.0)
+            refuse(outside, how.reward, lambda i: self._place(int(row[i])), "is outside [0, 1]", _INVERTED_RANGE)
+            paid = 1.0 - paid
+        rewards[is_last] = paid
         return rewards
