@@ -143,8 +143,8 @@ def test_a_low_reward_is_inverted_under_another_name(tmp_path: Path) -> None:
     with pytest.raises(TableError, match=r"`death` is outside \[0, 1\] at line 4 of `raw.csv`") as caught:
         steps(tmp_path, long, reward="death", good="low")
     assert CANARY_DAYS not in str(caught.value) and "Scale the column" in str(caught.value)
+    paid = text.replace("b,1,70,0,\n", f"b,1,70,0,{CANARY_DAYS}\n").replace(",0,\n", ",0,0\n")
     with pytest.raises(TableError, match=r"outside \[0, 1\] in a window of the episode that begins at line 4"):
-        paid = text.replace("b,1,70,0,\n", f"b,1,70,0,{CANARY_DAYS}\n").replace(",0,\n", ",0,0\n")
         steps(tmp_path, paid, reward="death", good="low", reward_each="mean")
     assert steps(tmp_path, long, reward="death")["death"][-1] == float(CANARY_DAYS)
     with pytest.raises(ValueError, match="`not_death` is named twice"):
