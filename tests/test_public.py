@@ -150,5 +150,8 @@ def test_a_refusal_never_depends_on_a_secret_number() -> None:
     check_evaluation(10**6, declared, known, public=True)
     with pytest.raises(ValueError, match="There are 99 people"):
         check_number(99, known)
-    with pytest.raises(ValueError, match="certain to be withheld"):
+    with pytest.raises(ValueError, match="certain to be withheld.*95% of studies"):
         check_evaluation(1000, declared, known, public=True)
+    with pytest.raises(ValueError, match="certain to be withheld") as caught:
+        check_evaluation(1000, declared, known, public=True, checked=False)
+    assert "check of practice" not in str(caught.value)  # a release does not need it

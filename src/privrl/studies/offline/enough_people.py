@@ -57,10 +57,11 @@ def check_evaluation(
         return
     least, enough = (math.ceil(number / share) for number in (needed.least, needed.enough))
     of_all = "" if share == 1.0 else f" (needs {least:,} people in all)"
+    passed = f"With {enough:,} people, each check of practice is passed in about 95% of studies, if practice follows "
     raise ValueError(
         f"About {share * people:,.0f} people would evaluate the policy. With fewer than {needed.least:,}{of_all} it is "
-        "certain to be withheld at this budget, whatever the data show. Nothing was spent. With "
-        f"{enough:,} people, each check of practice is passed in about 95% of studies, if practice follows the record. "
+        "certain to be withheld at this budget, whatever the data show. Nothing was spent. "
+        f"{passed + 'the record. ' if checked else ''}"
         "Use more people or a larger budget, or spend it anyway with `spend_anyway`."
     )
 
