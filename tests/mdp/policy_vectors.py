@@ -103,6 +103,8 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
     assisted = {**measured, "kind": "privrl assisted policy on measurements, 1", "assistance": assistance}
     without_limits = {**assisted_on_states, "strength": [0.5, 1, 0, 1], "max_ratio": "inf", "max_weight": "inf"}
     ruled = {**assisted_on_states, "num_actions": 3, "rules": _STATE_RULES, "state_names": names}
+    withheld_in_states = {**ruled, "support": [0, 0.0, 0.9, 0.04], "strength": [1.0, 1.0, 0.0, 1.0]}
+    withheld = {**assisted, "assistance": {**assistance, "support": [0.0] * 21}}
     return [
         (on_states, _STATE_MISTAKES),
         (by_step, _STATE_MISTAKES),
@@ -114,6 +116,8 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
         ({**measured, "rules": _RULES}, _MEASURED_MISTAKES),
         (assisted, _MEASURED_MISTAKES),
         ({**assisted, "rules": _RULES}, _MEASURED_MISTAKES),
+        (withheld_in_states, _STATE_MISTAKES),
+        ({**withheld, "rules": _RULES}, _MEASURED_MISTAKES),
     ]
 
 

@@ -51,6 +51,7 @@ def test_the_vectors_show_every_answer() -> None:
     reasons = {step["advice"]["reason"] for step in steps}
     assert reasons == {
         "",
+        "withheld",
         "rules",
         "too little support",
         "no advantage",
@@ -235,6 +236,32 @@ def test_an_episode_is_continued_from_what_was_stored() -> None:
                 whole.record(step["taken"])
                 parts = policy.record(parts, advice, step["taken"])
                 assert whole.state == parts
+
+
+def test_a_withheld_policy_says_so_at_every_decision(tmp_path: Path) -> None:
+    """Before, its reason was "too little support", and it named the choice that was withheld."""
+    people = privrl.envs.make("riverswim", states=3, horizon=4)
+    result = privrl.fit(people, "dp-tap", epsilon=0.1, delta=1e-6, episodes=200, key=0, evaluate=0.3, spend_anyway=True)
+    assert result.decision is not None and result.decision.outcome == "withheld"
+    reader = ExportedPolicy.load(result.save(tmp_path / "saved") / "policy.json")
+    for draw in (None, 0.0, 0.99):
+        advice = reader.decide(1, EpisodeState(3, 1.0, 0), draw)
+        assert advice == Advice(None, "withheld", (), 0.0, None, 1.0, 1.0)
+    assert result.policy.advise(1).reason == "withheld" and reader.is_withheld
+    with pytest.raises(ValueError, match="state"):
+        reader.advise(7)
+    for entry in MADE:
+        assert ExportedPolicy(entry["policy"]).is_withheld == (entry in MADE[-2:])
+
+
+@given(
+    support=st.lists(st.sampled_from([0.0, 0.04, 0.05, 0.3]), min_size=3, max_size=3),
+    strength=st.lists(st.sampled_from([0.0, 1e-9, 1.0]), min_size=3, max_size=3),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_policy_is_withheld_if_it_is_silent(support: list[float], strength: list[float]) -> None:
+    policy = AssistedPolicy(jnp.array([0, 1, 1]), jnp.asarray(support), strength=jnp.asarray(strength))
+    assert ExportedPolicy(json.loads(json.dumps(policy.to_json()))).is_withheld == policy.is_silent
 
 
 def test_a_saved_policy_on_states_is_read_with_its_names(tmp_path: Path) -> None:

@@ -34,7 +34,14 @@ _REACH, _HALF = 1.5, 0.5
 _LEAST_PROBABILITY = 0.01
 
 LeftBecause = Literal[
-    "", "rules", "too little support", "no advantage", "not drawn", "weight reached", "past the horizon"
+    "",
+    "withheld",
+    "rules",
+    "too little support",
+    "no advantage",
+    "not drawn",
+    "weight reached",
+    "past the horizon",
 ]
 Observation = int | str | Mapping[str, object] | Sequence[object] | np.ndarray
 """The number or the name of a state; or values of columns, as a mapping or in their order."""
@@ -61,14 +68,15 @@ class Advice:
 
     Attributes:
         action: the action; `None`: the decision is left to the clinician.
-        reason: why it is left: a rule forbids the policy's choice after the previous action ("rules"), practice takes
-            it too rarely or too little is known ("too little support"), it is not estimated to be better than practice
-            ("no advantage"), it was "not drawn", the running weight has reached its limit ("weight reached"), or the
-            policy has no such step ("past the horizon"). Empty if there is an action.
+        reason: why it is left: the whole policy was "withheld" and never advises, a rule forbids the policy's choice
+            after the previous action ("rules"), practice takes it too rarely or too little is known ("too little
+            support"), it is not estimated to be better than practice ("no advantage"), it was "not drawn", the running
+            weight has reached its limit ("weight reached"), or the policy has no such step ("past the horizon"). Empty
+            if there is an action.
         unusual: values that are missing or outside the public bounds.
         probability: the probability with which the advice is given at this decision.
         choice, if_taken, otherwise: the policy's choice, and the factor of the running weight if it is taken or not.
-            Do not show `choice` if the decision is left to the clinician.
+            Do not show `choice` if the decision is left to the clinician. A withheld policy has none.
     """
 
     action: int | None
@@ -88,6 +96,10 @@ class ExportedPolicy:
 
     Arguments:
         content: the JSON of a policy, as `Result.save` writes it.
+
+    Attributes:
+        is_withheld: whether no decision can ever have enough support, as in a policy that was withheld. Such a policy
+            never advises; its reason is "withheld".
 
     Example:
     ```python
@@ -127,12 +139,15 @@ class ExportedPolicy:
         else:
             self.columns = tuple(_column(one) for one in content["columns"])
             self._choose, kept = self._choose_on_measurements, content.get("assistance", {})
-        self.is_assisted = kind in (ASSISTED, ASSISTED_ON_STATES)
+        self.is_assisted, self.is_withheld = kind in (ASSISTED, ASSISTED_ON_STATES), False
         if self.is_assisted:
             limits = (float(kept[name]) for name in ("max_ratio", "max_weight", "least_support"))
             if kind == ASSISTED and not _is_number(kept["advantage_unit"], sys.float_info.max):
                 raise TypeError
             self._limits = _Limits(*limits)
+            strengths = kept.get("strength", [1.0] * len(kept["support"]))
+            cells = zip(kept["support"], strengths, strict=True)
+            self.is_withheld = not any(b >= self._limits.least_support and g > 0.0 for b, g in cells)
         self.num_actions: int | None = len(content["advantages"]) if self.columns else content.get("num_actions")
         self.rules = Rules.from_json(content.get("rules", ()), self.num_actions or 0)
 
@@ -175,6 +190,8 @@ class ExportedPolicy:
         if state.previous is not None:
             self._check_action(state.previous, "`previous`")
         chosen = self._choose(observation, state, draw)
+        if self.is_withheld:
+            return Advice(None, "withheld", chosen.unusual, 0.0, None, 1.0, 1.0)
         if chosen.action is None:
             return Advice(None, chosen.reason, chosen.unusual, 0.0, None, 1.0, 1.0)
         if not self.is_assisted:

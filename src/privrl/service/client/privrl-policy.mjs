@@ -22,6 +22,7 @@ export function readPolicy(content) {
   const assisted = content.kind.includes("assisted"), columns = content.columns;
   const kept = columns ? content.assistance : content;
   if (assisted) checkStrength(kept ?? {}, columns);
+  const supported = (b, i) => b >= kept.least_support && (columns || kept.strength[i] > 0);
   return {
     content, assisted, columns,
     states: columns ? 0 : (content.steps?.[0] ?? content.advice).length,
@@ -29,6 +30,7 @@ export function readPolicy(content) {
     maxRatio: assisted ? number(kept.max_ratio) : 1,
     maxWeight: assisted ? number(kept.max_weight) : Infinity,
     leastSupport: assisted ? kept.least_support : 0,
+    withheld: assisted && !kept.support.some(supported),  // no decision ever has enough support
   };
 }
 
@@ -47,7 +49,7 @@ export const randomDraw = () => Number(crypto.getRandomValues(new BigUint64Array
 
 // The advice for one decision: `action` (null: left to the clinician, for a `reason`), `unusual` entries, the
 // `probability` of advice, and for `record` the `choice` with the factors of the running weight. Do not show `choice`
-// if the decision is left to the clinician. `draw`: in [0, 1), a new one for every decision; null: the most probable
+// if the decision is left to the clinician. A policy that was withheld has no choice. `draw`: in [0, 1), a new one for every decision; null: the most probable
 // choice, and advice whenever its probability is above 0.
 export function advise(policy, observation, state = start(), draw = randomDraw()) {
   if (draw !== null && !(draw >= 0 && draw < 1)) refuse("draw must lie in [0, 1)");
@@ -57,6 +59,7 @@ export function advise(policy, observation, state = start(), draw = randomDraw()
   const advice = (reason, probability, if_taken, otherwise) => ({
     action: reason ? null : choice, reason, unusual, probability, choice: choice ?? null, if_taken, otherwise,
   });
+  if (policy.withheld) return { ...advice("withheld", 0, 1, 1), choice: null };
   if (why) return advice(why, 0, 1, 1);
   if (!policy.assisted) return advice("", 1, 1, 1);
   const left = state.weight > 0 && policy.maxWeight < Infinity ? policy.maxWeight / state.weight : Infinity;
