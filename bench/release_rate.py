@@ -6,13 +6,13 @@
 
 In each study people are sampled from practice, 70% are learnt from (`auto` on numbered states, `dp-lap` on
 measurements), and 30% evaluate the advice several times, with the same budget: (a) with logged propensities, (b) with
-`assume_recorded`, (c) without an answer, (d) with `assume_recorded` and `assume_markov`, in worlds whose states are
-numbered. What is released is simulated; a policy that is withheld gains 0. All numbers
-are shares of the range of returns. `--out` appends, and studies that it holds are not repeated. Worlds and seeds are
-fixed. Nothing was chosen by looking at these worlds except where `SEEN` names them.
+`assume_recorded`, (c) without an answer, and in worlds whose states are numbered (d) with `assume_recorded` and
+`assume_markov`, (e) with logged propensities and `assume_markov`. What is released is simulated; a policy that is
+withheld gains 0. All numbers are shares of the range of returns. `--out` appends, and studies that it holds are not
+repeated. Worlds and seeds are fixed. Nothing was chosen by looking at these worlds except where `SEEN` names them.
 
 `--ceilings` (with `--summary` for its tables) asks where the rest of the gain is lost: what each pair of limits gains
-in truth, that is without any error of an evaluation, and what the model of the whole advice says in (b).
+in truth, that is without any error of an evaluation, and what the model of the whole advice says in (d).
 """
 
 import argparse
@@ -65,9 +65,9 @@ MEASURED = ("vitals", "glucose-day")
 HIDDEN = ("severity-108", "severity-144")
 SEEN = ("icu-sepsis", "vitals", "glucose-day")
 """Worlds that earlier constants were chosen on: the least number of people, and the allowance of measurements."""
-MODES: dict[str, Assumption] = {"a": "logged", "b": "recorded", "c": "checked", "d": "recorded"}
-MARKOV = "d"
-"""In this mode the study also states that the recorded state is complete."""
+MODES: dict[str, Assumption] = {"a": "logged", "b": "recorded", "c": "checked", "d": "recorded", "e": "logged"}
+MARKOV = ("d", "e")
+"""In these modes the study also states that the recorded state is complete."""
 CEILINGS = (*PAIRS, (10.0, 100.0), (20.0, 400.0), WHOLE)
 TARGETS = {("a", 30_000): 0.4, ("a", 100_000): 0.6, ("b", 30_000): 0.35, ("b", 100_000): 0.5, ("c", 100_000): 0.22}
 
@@ -96,7 +96,7 @@ def study(name: str, people: int, epsilon: float, seed: int) -> dict[str, Any]:
     """One policy, evaluated under each assumption, and the truth about it."""
     key = jr.fold_in(jr.fold_in(jr.key(seed), zlib.crc32(name.encode())), people)
     keys, budget, held_out = jr.split(key, 8), privrl.Central(epsilon=epsilon, delta=DELTA), round(HELD_OUT * people)
-    noise_keys = (*keys[2:5], jr.fold_in(keys[4], 1))
+    noise_keys = (*keys[2:5], *(jr.fold_in(keys[4], i) for i in (1, 2)))
     world = None if name in MEASURED else WORLDS[name]
     env: Any = make(name, evaluated=STAYS) if world is None else world.env
     stays = jax.tree.map(np.asarray, sample_logged(env, people, keys[0]))
@@ -111,10 +111,10 @@ def study(name: str, people: int, epsilon: float, seed: int) -> dict[str, Any]:
         whole = world.evaluate(fitted.policy).value - world.practice
     line = {"world": name, "people": people, "epsilon": epsilon, "seed": seed, "whole": whole / unit}
     for number, (mode, assumption) in enumerate(MODES.items()):
-        if mode == MARKOV and world is None:
+        if mode in MARKOV and world is None:
             continue
-        people_of = dataclasses.replace(held, propensities=held.propensities if mode == "a" else None)
-        evaluator = _evaluator(env, world, fitted, held_out, unit, assumption, markov=mode == MARKOV)
+        people_of = dataclasses.replace(held, propensities=held.propensities if assumption == "logged" else None)
+        evaluator = _evaluator(env, world, fitted, held_out, unit, assumption, markov=mode in MARKOV)
         asked = (_table(env, people_of), evaluator, evaluator.evaluate, budget)
         found: Evaluation = ask_curator("evaluate", *asked, key=noise_keys[number], unit=None, store=None).found
         line[mode] = _judge(env, found, unit, keys[5 + min(number, 2)])
@@ -132,7 +132,7 @@ def ceiling(name: str, people: int, epsilon: float, seed: int) -> dict[str, Any]
     )
     fitted = privrl.fit(_table(env, learnt), learner_of("auto", world, people), budget, key=keys[1])
     unit = 1.0 if world.public["rewards_at_end"] else float(world.sizes[2])
-    evaluator = _evaluator(env, world, fitted, held_out, unit, "recorded")
+    evaluator = _evaluator(env, world, fitted, held_out, unit, "recorded", markov=True)
     asked = (_table(env, held), evaluator, evaluator.evaluate, budget)
     found: Evaluation = ask_curator("evaluate", *asked, key=keys[3], unit=None, store=None).found
     true = [assisted_gain(env, found.policy.with_limits(*pair), STAYS, key=keys[6]) for pair in CEILINGS]

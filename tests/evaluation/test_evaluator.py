@@ -107,7 +107,9 @@ def test_shares_add_up():
     assert estimated["practice-table"] == 44.0 and estimated["gain"] == 36.0 and "influences" not in estimated
     logged, recorded = shares(practice=None, assumption="logged"), shares(practice=None, assumption="recorded")
     assert "residuals" not in logged and "nuisance" not in logged and logged["practice-table"] == 12.0
-    assert recorded["residuals"] == 8.0 and "nuisance" in recorded
+    assert recorded["residuals"] == 8.0 and "nuisance" not in recorded  # the checks need not be passed
+    assert "nuisance" in shares(practice=None) and "nuisance" in shares(practice=None, markov=True)
+    assert shares(practice=None, assumption="logged", markov=True)["nuisance"] == 16.0
     assert sum(public[name] for name in ("nuisance", "model-gain", "model-square")) == 27.0
     assert public["nuisance"] == 8.0 and public["residuals"] == 20.0
     whole = shares(max_weight=math.inf)

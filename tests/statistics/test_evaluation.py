@@ -33,9 +33,9 @@ def assisted(max_ratio=1.5, max_weight=4.0, support=SUPPORT, strength=None):
     return AssistedPolicy(ADVICE, support, max_ratio, max_weight, strength=strength)
 
 
-def sums(feature=FEATURE, support=SUPPORT, unit=1.0):
+def sums(feature=FEATURE, support=SUPPORT, unit=1.0, logged=False):
     feature_of = TableValueFeature(A, H, TERMINAL, feature)
-    return StaySums(AssistedPolicy(ADVICE, support), feature_of, unit)
+    return StaySums(AssistedPolicy(ADVICE, support), feature_of, unit, logged)
 
 
 def centred(m):
@@ -60,9 +60,13 @@ STATISTICS = {
     "gains of pairs, squared": Gains(assisted(), centred(0.4), squared=True, limits=PAIRS),
     "gains of pairs, logged": Gains(assisted(), centred(0.0), limits=PAIRS, logged=True),
     "weights of pairs, logged": Weights(assisted(), PAIRS, logged=True),
+    "gains, randomised, logged": Gains(assisted(), centred(0.6), limits=PAIRS, logged=True, least_propensity=0.1),
+    "weights, randomised, logged": Weights(assisted(), PAIRS, logged=True, least_propensity=0.1),
     "influences": Influences(assisted()),
     "practice table": PracticeTable(assisted(), A, 1.5),
     "nuisance": NuisanceSums(sums()),
+    "nuisance, logged": NuisanceSums(sums(logged=True)),
+    "model, logged": ModelGains(sums(logged=True), jnp.array([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10)),
     "nuisance, scaled": NuisanceSums(sums(unit=0.1), (1.0, 0.5)),
     "model": ModelGains(sums(), jnp.array([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10)),
     "model, huge": ModelGains(sums(), jnp.array([1e200, 0.0]), jnp.full((2, 10), 1e300)),
@@ -92,7 +96,12 @@ PLAIN = ("returns", "weights", "unsupported", "changed", "gains", "influences", 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_no_two_persons_are_further_apart_than_declared(name, seed):
     """The quick tests search plain settings in `test_search.py`."""
-    check_sensitivity(STATISTICS[name], hostile_people(seed))
+    people = hostile_people(seed)
+    if "logged" in name:
+        odd = np.array([0.0, -1.0, 1e-300, 0.01, 0.1, 0.3, 0.9, 1.0, 7.0, np.nan, np.inf])
+        p = np.random.default_rng(seed).choice(odd, people.rewards.shape)
+        people = Trajectory(*jax.tree.leaves(people), p)
+    check_sensitivity(STATISTICS[name], people)
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +334,28 @@ def test_weights_of_a_randomised_program_are_never_clipped():
     weights = Weights(policy, logged=True, least_propensity=0.15)
     w = contributions(weights, people)[:, 0] * weights.units[0]
     assert float(chances @ w) == pytest.approx(1.0, abs=1e-12)
+
+
+def test_the_model_of_a_program_that_sees_more_weighs_each_action_with_its_own_probability():
+    """One step, a hidden bit that moves both the program and the reward: the logged sums have the mean of the advice,
+    those with the mean probability of the state do not."""
+    taken, reward = np.array([0.9, 0.2]), np.array([0.3, 0.8])  # of the advice, by the hidden bit
+    feature = TableValueFeature(2, 1, (), jnp.zeros(1))
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.asarray([taken.mean()]), math.inf, math.inf)
+    cells = [(bit, action) for bit in (0, 1) for action in (0, 1)]
+    chances = np.array([0.5 * (taken[bit] if action == 0 else 1 - taken[bit]) for bit, action in cells])
+    p = np.array([[[taken[bit] if action == 0 else 1 - taken[bit]]] for bit, action in cells])
+    paying = np.array([[[reward[bit] if action == 0 else 0.0]] for bit, action in cells])
+    actions = np.array([[[action]] for _, action in cells])
+    shape = (4, 1, 1)
+    people = Trajectory(np.zeros(shape, int), actions, paying, np.full(shape, -1), np.ones((4, 1), int), p)
+    found = {}
+    for logged in (True, False):
+        rho_r = StaySums(policy, feature, 1.0, logged)
+        copies = jax.vmap(jax.vmap(lambda stay, one=rho_r: one.of(stay, 1.0)[0]))(people)
+        found[logged] = float(chances @ np.asarray(copies)[:, 0, 0, 8])  # the sum of rho r
+    assert found[True] == pytest.approx(reward.mean())
+    assert found[False] < reward.mean() - 0.05
 
 
 def test_several_stays_count_as_their_mean():

@@ -252,8 +252,8 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         needed = math.ceil(LEAST_STRENGTH / model_mu(returns, self.declare(), rests_on))
         if self.people < needed:
             refused.append(
-                f"{what} is not estimated: at this budget it needs about {needed:,} people, and there were "
-                f"{self.people:,}. Evaluate on more people, or with a larger budget."
+                f"{what} is not estimated: at this budget the estimate alone needs about {needed:,} people, and there "
+                f"were {self.people:,}. Evaluate on more people, or with a larger budget."
             )
         return self.people >= needed
 
@@ -316,7 +316,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     def _model(self, ask: Ask, policy: AbstractAssisted, refused: list[str]) -> Interval | None:
         """The gain of the whole advice, in a finite world."""
         assert isinstance(policy, AssistedPolicy) and isinstance(self.value_feature, TableValueFeature)
-        sums = StaySums(policy, self.value_feature, self.return_range[1] - self.return_range[0])
+        sums = StaySums(policy, self.value_feature, self.return_range[1] - self.return_range[0], self.logged)
         found = coefficients(ask("nuisance", NuisanceSums(sums)), self.people, self.horizon)
         if found is None:
             refused.append("The model of the whole advice is refused: noise hides how its feature varies over stays.")

@@ -44,7 +44,10 @@ _SENTENCES = {
     Reason.ANOTHER_POLICY: "The saved policy is not the one that was compared with current practice.",
     Reason.FOLLOWS_MORE: f"A check of practice failed: {HIDDEN_INFORMATION}.",
     Reason.INCONCLUSIVE: f"The checks of practice were inconclusive: {HIDDEN_INFORMATION}.",
-    Reason.UNBALANCED: "The probabilities of practice do not describe how these people were treated.",
+    Reason.UNBALANCED: (
+        "The mean weight is not 1 within its interval: the probabilities of practice may not describe how these people "
+        "were treated."
+    ),
     Reason.NO_SUPPORT: (
         "In no situation is there advice that is estimated to be better than practice, and that practice is known to "
         "take often enough."

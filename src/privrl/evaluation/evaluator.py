@@ -44,7 +44,7 @@ def check_markov(max_ratio: float | None, max_weight: float | None, *, values: b
         )
 
 
-def check_randomised(assumption: Assumption, least_propensity: float, *, markov: bool = False) -> None:
+def check_randomised(assumption: Assumption, least_propensity: float) -> None:
     """Refuse a least probability that cannot serve."""
     if (assumption == "randomised") != (least_propensity > 0.0):
         raise ValueError(
@@ -55,11 +55,6 @@ def check_randomised(assumption: Assumption, least_propensity: float, *, markov:
         raise ValueError(
             f"`least_propensity` is {least_propensity}, and advice is never given where practice takes it with a "
             f"probability below {LEAST_SUPPORT}. Leave it out, and how often practice does is estimated."
-        )
-    if markov and least_propensity:
-        raise ValueError(
-            "`assume_markov` lets a model decide, which needs the probabilities of practice in each state, and with "
-            "`least_propensity` they are not estimated. Leave out one of them."
         )
 
 
@@ -116,7 +111,7 @@ class Evaluator(AbstractEvaluator):
         if self.strength is not None:
             check_array("strength", self.strength, (self.num_states,), low=0.0, high=1.0)
         self._policy(jnp.zeros(self.num_states))  # refuses limits out of range
-        check_randomised(self.assumption, self.least_propensity, markov=self.markov)
+        check_randomised(self.assumption, self.least_propensity)
         if self.markov:
             check_markov(self.max_ratio, self.max_weight, values=self.feature is not None)
 
@@ -154,7 +149,7 @@ class Evaluator(AbstractEvaluator):
         if not self.logged:
             refused.append("The probabilities of practice are estimated, so no gain is certified.")
         table = ask("practice-table", PracticeTable(self._policy(jnp.zeros(self.num_states)), self.num_actions))
-        found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged and not self.markov else TRUSTED)
+        found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged else TRUSTED)
         return self._policy(jnp.asarray(found.probability)), found
 
     @property

@@ -28,17 +28,18 @@ def releases(
 
     `public`: the probabilities of practice are; `bounded`: weights are, so `max_weight` is finite; `modelled`: there is
     a value feature; `markov`: the study states that the recorded state is complete, so a model may decide. What is not
-    released leaves its share to the others. With logged probabilities, no checks of practice are needed, and without
-    that statement nothing is modelled. If no action had less than a public probability, practice is not estimated.
+    released leaves its share to the others. With logged probabilities, no checks of practice are needed. The
+    whole advice is modelled only if practice is checked, or the recorded state is stated to be complete. If no action
+    had less than a public probability, practice is not estimated.
     """
     logged = assumption in ("logged", "randomised")
     shares = _ALWAYS | (_BOUNDED | _GAIN if bounded else {})
     shares |= {} if logged else {"residuals": _RESIDUALS[assumption]}
     if not public and assumption != "randomised":
-        shares |= {"practice-table": _TABLE["recorded" if markov else assumption]}
+        shares |= {"practice-table": _TABLE[assumption]}
     shares |= _SPREAD if bounded and not (public or logged) else {}
     shares |= _INFLUENCES if bounded and public and not logged else {}
-    if modelled and (markov or not logged):
+    if modelled and (markov or assumption == "checked"):
         shares |= {name: share * (_DECIDES if markov else 1.0) for name, share in MODEL.items()}
     return tuple(Declared(name, weight=share) for name, share in shares.items())
 

@@ -2,7 +2,8 @@
 
 f in [-1, 1] is a public feature of states (their value, as the learn group sees it), x = (1, f(s)), and x' that of the
 next state, 0 after the end. rho is the one-step weight of the *whole* supported advice, without a product along the
-stay (1 in states whose `strength` is 0, where no advice is given); the second copy has rho = 1, practice itself. Per
+stay (1 in states whose `strength` is 0, where no advice is given); with logged probabilities p of what was done it is
+1{a = a*}/p, whose mean does not depend on what else the program saw. The second copy has rho = 1, practice itself. Per
 stay, summed over its steps, df = f - f' between steps:
 
     n = sum rho (1, f, f^2)    M = sum rho (1, f) df    T = rho (1, f, f^2) at the ending    R = sum rho r (1, f)
@@ -33,7 +34,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
-from privrl.mdp.assistance import previous_actions
+from privrl.mdp.assistance import LEAST_SUPPORT, previous_actions
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
@@ -57,11 +58,13 @@ class StaySums(eqx.Module):
         policy: the advice; its `max_ratio` and `max_weight` play no part.
         feature: f.
         reward_unit: what a reward is divided by, the length of the public range of returns.
+        logged: rho uses the logged probabilities of what was done, and is at most 1/`LEAST_SUPPORT`.
     """
 
     policy: AssistedPolicy
     feature: TableValueFeature
     reward_unit: float = eqx.field(static=True, default=1.0)
+    logged: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         check_positive(reward_unit=self.reward_unit)
@@ -75,7 +78,14 @@ class StaySums(eqx.Module):
         r = paid(stay) / self.reward_unit
         entries = jnp.concatenate([x, x[:2] * df[None], x * seen.ended[None], x[:2] * r[None]]) * seen.counted[None]
         states, actions = jnp.asarray(stay.states), jnp.asarray(stay.actions)
-        rho = self.policy.decisions(states, previous_actions(actions)).rho(actions, math.inf)
+        at = self.policy.decisions(states, previous_actions(actions))
+        if self.logged:
+            p = jnp.ones(len(actions)) if stay.propensities is None else jnp.asarray(stay.propensities)
+            p = jnp.clip(jnp.where(jnp.isfinite(p), p, 1.0), LEAST_SUPPORT, 1.0)
+            alpha = at.alpha(math.inf)
+            rho = 1.0 - alpha + jnp.where(actions == at.advice, alpha / p, 0.0)
+        else:
+            rho = at.rho(actions, math.inf)
         return jnp.stack([entries @ rho, entries.sum(axis=1)]), seen.f[0]
 
 
