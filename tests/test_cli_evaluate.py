@@ -347,3 +347,33 @@ def test_a_table_of_practice_is_checked(practice: Path, change: dict[str, Any], 
     pyarrow.csv.write_csv(pa.table({name: x for name, x in rows.items() if x is not None}), practice)
     with pytest.raises(ValueError, match=words):
         read_practice(practice, 3, 2)
+
+
+# ---------------------------------------------------------------------------------- an evaluation in its own folder
+
+
+def test_an_evaluation_alone_does_not_say_what_happens_to_decisions(table: Path, tmp_path: Path) -> None:  # noqa: F811
+    """Before, its folder said "Withheld: decisions stay as they are" of a policy that changes decisions."""
+    fit = ("fit", table, "--recipe", "dp-apvi", *BUDGET, *COLUMNS, *SIZES, "--max-episodes-per-unit", "2")
+    saved, alone = tmp_path / "saved", tmp_path / "alone"
+    assert call(*fit, "--spend-anyway", "--out", saved).code == 0
+    called = call("evaluate", table, saved, "--spend-anyway", *UNIT, *BUDGET, "--out", alone)
+    assert called.code == 0 and called.out.startswith("Released without evidence"), called.err
+    for named in ((), ("--policy", saved)):
+        certified = call("certify", alone, *named)
+        said = " ".join(certified.out.split())
+        assert certified.code == 0 and said.startswith("An evaluation alone: the policy is in another folder.")
+        assert "The evidence does not support a release" in said and "`privrl certify POLICY`" in said
+        assert "Withheld" not in said and "Released" not in said and "stay as they are" not in said
+    content = call("certify", alone, "--json").json()
+    assert "decision" not in content and content["evidence"]["supports_release"] is False
+    assert content["evidence"]["statement"].startswith("An evaluation alone")
+    for more in ((), ("--show-withheld",)):
+        page = tmp_path / "page.html"
+        assert call("report", alone, *more, "--out", page, "--overwrite").code == 0
+        text = stands_alone(page.read_text()).text
+        assert text.index("An evaluation alone:") < text.index("What the advice would change")
+        assert ("Not supported by the evidence; do not use." in text) is bool(more)
+        for claim in ("stay as they are", "practice continues", "Not released", "withheld policy", "was withheld"):
+            assert claim not in text
+    assert call("certify", saved).out.startswith("Released without evidence")

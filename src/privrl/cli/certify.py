@@ -123,16 +123,18 @@ def _certify_evaluation(
     verdict = certify_folder(saved, named, public_key=key, **asked)
     certificate = saved.evaluation_certificate
     assert certificate is not None
-    decision: Decision | None = None
     compared = "compared" if named is not None else "not compared: give it with `--policy`"
     said = [
         f"The certificate of this evaluation is {verdict.words}: epsilon = {certificate.epsilon:.6g} at delta = "
         f"{certificate.delta:g}. It covers the evaluation alone. The policy with SHA-256 "
         f"{certificate.result_sha256} was {compared}."
     ]
-    if verdict.files_ok and (evaluation := read_evaluation(saved)) is not None:
-        said, decision = [evaluation.line, *said], evaluation.decision
-    _show_verdict(saved.folder, certificate, verdict, said, {"policy": compared}, json, decision)
+    more: dict[str, Any] = {"policy": compared}
+    first = None
+    if verdict.files_ok and isinstance(evaluation := read_evaluation(saved), CertifiedEvaluation):
+        said, first = [evaluation.line, *said], evaluation.evidence.words
+        more["evidence"] = evaluation.evidence.to_json()
+    _show_verdict(saved.folder, certificate, verdict, said, more, json, first=first)
 
 
 def _show_verdict(
@@ -143,9 +145,11 @@ def _show_verdict(
     more: dict[str, Any],
     json: bool,
     decision: Decision | None = None,
+    *,
+    first: str | None = None,
 ) -> None:
-    """What was decided, the certificate and what is said about it, or why it does not hold and exit code 1; `more` is
-    for JSON."""
+    """What was decided (or another `first` line), the certificate and what is said about it, or why it does not hold
+    and exit code 1; `more` is for JSON."""
     if json:
         content = certificate.to_json()
         stated = {name: content[name] for name in ("epsilon", "delta", "unit", "adjacency")}
@@ -161,6 +165,8 @@ def _show_verdict(
         )
     elif verdict.ok:
         show_decision(decision)
+        if first is not None:
+            say(first)
         for line in (str(certificate), *said):
             say(line)
     if not verdict.ok:

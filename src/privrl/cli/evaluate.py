@@ -40,8 +40,8 @@ from privrl.studies.results.certified_evaluation import check_evaluation_folder
 from privrl.studies.results.result import Result
 
 _SUPPORTED = (
-    "The evidence supports its advice up to a factor of {:g} and a weight of {:g} per episode. `privrl fit --evaluate` "
-    "saves the policy that it compares; in Python, `evaluation.released_policy` is the one that was compared here."
+    "{} `privrl fit --evaluate` saves the policy that it compares; in Python, `evaluation.released_policy` is the one "
+    "that was compared here."
 )
 _PLANNED_DELTA = 1e-6
 
@@ -151,7 +151,7 @@ def evaluate(
     else:
         show_decision(decision)
         if evaluation.decision.outcome == "released" and (decision is None or decision.outcome != "released"):
-            say(_SUPPORTED.format(evaluation.policy.max_ratio, evaluation.policy.max_weight))
+            say(_SUPPORTED.format(evaluation.evidence.support))
         say(str(evaluation.certificate))
         for rule in description.rules(evaluation.certificate.unit):
             say(rule)

@@ -38,6 +38,7 @@ def render_changes(
     terminal: Collection[int] = (),
     *,
     show_withheld: bool = False,
+    alone: bool = False,
 ) -> Markup:
     """Answer the four questions about the policy that was evaluated.
 
@@ -49,11 +50,13 @@ def render_changes(
         names: the names of states and actions.
         terminal: states in which there is nothing to decide.
         show_withheld: list the situations of a withheld policy, marked as not to be used.
+        alone: the policy is elsewhere, so `decision` is only about what the evidence supports.
     """
     policy = evaluation.policy
     return render(
         "changes.html",
         decision=decision,
+        alone=alone,
         unit=certificate.unit,
         changed=evaluation.changed,
         unsupported=min(max(evaluation.unsupported.value, 0.0), 1.0),

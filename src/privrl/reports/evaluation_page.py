@@ -30,7 +30,7 @@ def render_certified_evaluation(
         evaluation: what `privrl.evaluate` returned.
         problems: what is wrong with its certificate; shown first.
         names: the names of states and actions.
-        show_withheld: show advice that was withheld, marked as not to be used.
+        show_withheld: show advice that the evidence does not support, marked as not to be used.
     """
     signed, assisted, names = evaluation.certificate, evaluation.policy, names or Names()
     certificate, decision = replace(signed, unit=to_noun(signed.unit)), evaluation.decision
@@ -46,18 +46,18 @@ def render_certified_evaluation(
         "certified_evaluation.html",
         title="A policy compared with current practice: the outcome and what it reveals",
         problems=problems,
-        verdict=render_verdict(evaluation, decision),
+        verdict=render_verdict(evaluation, None, evaluation.evidence),
         people=evaluation.people,
         certificate=certificate,
         signed=str(signed),
         parts=CertificateParts.from_certificate(certificate),
         evaluation=render_evaluation(evaluation, certificate.unit, advice=not withheld),
         changes=(
-            render_changes(evaluation, decision, certificate, None, names, show_withheld=show_withheld)
+            render_changes(evaluation, decision, certificate, None, names, show_withheld=show_withheld, alone=True)
             if assisted.support.size
             else ""
         ),
-        decision=decision,
+        alone=True,
         withheld=withheld,
         show_withheld=show_withheld,
         policy="",

@@ -15,7 +15,7 @@ from privrl.plots.charts import draw_intervals, draw_ratios
 from privrl.reports.display_names import to_noun
 from privrl.reports.rendering import HtmlTable, embed_plot, render
 from privrl.studies.offline.situations import Situations
-from privrl.studies.results.certified_evaluation import CertifiedEvaluation
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation, Evidence
 
 _CLEAR = 0.1  # the largest half width of an interval that shows whether weights are balanced
 _POINTS = 40  # of each line of the chart
@@ -29,14 +29,17 @@ class Shares(NamedTuple):
     changed: float
 
 
-def render_verdict(evaluation: Evaluation | None, decision: Decision | None) -> Markup:
+def render_verdict(
+    evaluation: Evaluation | None, decision: Decision | None, evidence: Evidence | None = None
+) -> Markup:
     """Show what was decided, with its reasons, and the verdict in one line.
 
     Arguments:
         evaluation: the comparison, or `None` if there was none.
         decision: what was decided, computed from what was saved.
+        evidence: in place of a decision, what an evaluation supports whose policy is elsewhere.
     """
-    return render("verdict.html", evaluation=evaluation, decision=decision)
+    return render("verdict.html", evaluation=evaluation, decision=decision, evidence=evidence)
 
 
 def render_evaluation(

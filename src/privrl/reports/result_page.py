@@ -73,6 +73,7 @@ def render_result(
         parts=CertificateParts.from_certificate(certificate),
         citation="" if problems else _cite(saved),
         evaluation=render_evaluation(evaluation, signed.unit, situations, advice=not withheld) if evaluation else "",
+        alone=False,
         changes=_render_changes(result, decision, situations, names, show_withheld),
         decision=decision,
         withheld=withheld,

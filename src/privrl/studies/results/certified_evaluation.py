@@ -1,16 +1,74 @@
 """An evaluation with a certificate of its own, as `evaluate` makes it, and how a saved one is read."""
 
-from dataclasses import dataclass, field, fields, replace
+import math
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privrl.contracts.untrusted import read_json
+from privrl.evaluation.decision import Bound, Reason
 from privrl.evaluation.estimates import Evaluation
+from privrl.mdp.assistance import to_json_number
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.accounting.composition import epsilon_of
 from privrl.studies.results.binding import EVALUATION, EVALUATION_CERTIFICATE, KNOWN, SavedFiles, hash_files, json_bytes
 from privrl.writing import check_folder, whole_folder
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What an evaluation in a folder of its own supports. It holds no policy, so it cannot say what happens to
+    decisions.
+
+    Attributes:
+        reasons: why the evidence does not support a release; empty if it does.
+        bound: the bound that decides, if there is one.
+        max_ratio, max_weight: the limits with which the advice was compared.
+    """
+
+    reasons: tuple[Reason, ...]
+    bound: Bound | None
+    max_ratio: float
+    max_weight: float
+
+    @property
+    def statement(self) -> str:
+        """The sentence with which outputs about such an evaluation begin."""
+        return (
+            "An evaluation alone: the policy is in another folder. `privrl certify POLICY` says what was decided about "
+            "it."
+        )
+
+    @property
+    def support(self) -> str:
+        """What the evidence supports, in one sentence."""
+        if self.reasons:
+            return "The evidence does not support a release of the advice that was compared."
+        if math.isinf(self.max_ratio) and math.isinf(self.max_weight):
+            return "The evidence supports all advice that has enough support and is estimated to be better."
+        return (
+            f"The evidence supports the advice up to a factor of {self.max_ratio:g} and a weight of "
+            f"{self.max_weight:g} per episode."
+        )
+
+    @property
+    def words(self) -> str:
+        """The statement, what is supported, the reasons against it and the bound."""
+        bound = () if self.bound is None else (self.bound.sentence,)
+        return " ".join((self.statement, self.support, *(reason.sentence for reason in self.reasons), *bound))
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON for the output of commands."""
+        return {
+            "statement": self.statement,
+            "supports_release": not self.reasons,
+            "reasons": [reason.value for reason in self.reasons],
+            "bound": None if self.bound is None else asdict(self.bound),
+            "max_ratio": to_json_number(self.max_ratio),
+            "max_weight": to_json_number(self.max_weight),
+        }
 
 
 @dataclass(frozen=True)
@@ -29,6 +87,11 @@ class CertifiedEvaluation(Evaluation):
         kept = {f.name: getattr(evaluation, f.name) for f in fields(Evaluation)}
         files = hash_files({EVALUATION: json_bytes(evaluation.to_json())})
         return cls(**kept, certificate=replace(certificate, files=files))
+
+    @property
+    def evidence(self) -> Evidence:
+        """What it supports if it lies in a folder of its own."""
+        return Evidence(self.reasons, self.bound, self.policy.max_ratio, self.policy.max_weight)
 
     def signed(self, key: Ed25519PrivateKey) -> "CertifiedEvaluation":
         """The same evaluation with a signed certificate."""
