@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import privrl
 from privrl.data.prepare.grid import GridColumn, StateGrid
 from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.prepare_table import prepare
@@ -365,6 +366,63 @@ def test_a_draft_from_the_first_line_of_a_csv_file() -> None:
         with pytest.raises(TableError, match="must name the columns") as caught:
             draft_from_names(record, "raw.csv")
         assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        *(
+            (name, "a time")
+            for name in ("charttime", "chartTime", "start_date", "timestamp", "Zeit", "time_hours", "day")
+        ),
+        *((name, "an action or a dose") for name in ("norepi_dose", "Dose (mg)", "actionB", "treatment_given", "drug")),
+        *(
+            (name, "the probability of an action")
+            for name in ("propensity_score", "action_prob", "p", "p_action", "pi_b")
+        ),
+    ],
+)
+def test_times_doses_and_propensities_are_not_drafted_as_features(tmp_path: Path, name: str, kind: str) -> None:
+    """Before, they were features of the state, with which a policy would have decided."""
+    columns = {"pid": [1], "hour": [0], "map": [70.0], "action": [1], name: [1]}
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    for text in (draft_from_names(list(columns), "raw.csv"), draft_schema(tmp_path / "t.parquet")):
+        assert tomllib.loads(text)["feature"] == ["map:FILL-IN..FILL-IN"]
+        assert f'# "{name}": sounds like {kind}' in text
+
+
+def test_measurements_with_similar_names_are_drafted_as_features() -> None:
+    names = [
+        "last_dose",
+        "drug_level",
+        "heart_rate",
+        "update",
+        "ph",
+        "sepsis_probability",
+        "pip",
+        "hour_of_day",
+        "stamp",
+    ]
+    drafted = tomllib.loads(draft_from_names(["pid", "hour", "action", *names], "raw.csv"))
+    assert drafted["feature"] == [f"{name}:FILL-IN..FILL-IN" for name in names]
+
+
+def test_a_reward_outside_its_range_names_a_remedy_that_the_command_line_has(tmp_path: Path) -> None:
+    """Before, it named `reward_range`, which is not an option."""
+    columns: dict[str, list[Any]] = {"pid": [1, 2], "step": [0, 0], "state": [0, 1], "action": [0, 1]}
+    pq.write_table(pa.table({**columns, "reward": [1.0, -15.25], "end": [True, True]}), tmp_path / "t.parquet")
+    given = {name: name for name in ("step", "state", "action", "reward")} | {
+        "unit": "pid",
+        "horizon": 1,
+        "num_states": 2,
+        "num_actions": 2,
+        "terminated": "end",
+    }
+    given["good"] = "high"
+    with pytest.raises(TableError, match=r"Rewards must lie in \[0, 1\]. Rescale the column") as caught:
+        privrl.fit(tmp_path / "t.parquet", "dp-apvi", epsilon=1, delta=1e-6, schema=given)
+    assert "(reward - smallest) / (largest - smallest)." in str(caught.value)
+    assert "reward_range" not in str(caught.value) and "15.25" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["id", "ID", "patientID", "PatientId", "case_id", "uuid", "mrn"])

@@ -276,7 +276,9 @@ def check_rewards(
     refuse_not_finite(rewards, column, place)
     low, high = reward_range
     remedy = (
-        f"`reward_range` is [{low:g}, {high:g}]. Rescale the rewards, or give their public range as `reward_range`."
+        f"Rewards must lie in [{low:g}, {high:g}]. Rescale the column, with a public smallest and largest reward: "
+        f"{'' if low == 0.0 else f'{low:g} + '}(reward - smallest) / (largest - smallest)"
+        f"{'' if high - low == 1.0 else f' * {high - low:g}'}."
     )
     refuse((rewards < low) | (rewards > high), column, place, "is out of range", remedy)
     return rewards

@@ -34,13 +34,27 @@ _HINTS: dict[str, tuple[str, ...]] = {
 
 _HEAD = """# A draft from the names and types of columns; no value of the table was read.
 # Replace FILL-IN by public knowledge. Never read bounds off the data, because a bound that moved with one person's
-# record would reveal that record. Delete the columns that do not belong to a state.
+# record would reveal that record. Delete the columns that do not belong to a state, such as what is not known when a
+# decision is made.
 """
 _CSV_HEAD = """# A CSV file has no types: move columns of text to category = ["NAME:a,b,c"]. `privrl prepare` turns
 # the records of a CSV file into the Parquet file that `privrl fit` reads.
 """
 _ID = re.compile(r"(.*[^a-z0-9])?(id|ids|guid|uuid|mrn|nhs_?number)|.*[a-z0-9](ID|Id)")
 """A column with such a name numbers people, stays or records, and is no measurement."""
+_TIME = re.compile(
+    r"(?:chart|in|out|start|stop|end|store|admit|admission|disch|birth|event|order|record|measure|obs)?"
+    r"(?:time|date|datetime|timestamp)s?|dttm|ts|zeit|zeitpunkt|zeitstempel|uhrzeit|datum|fecha|hora|heure"
+)
+_DOSE = re.compile(
+    r"actions?|dos(?:es?|ages?|ings?|is|ierung)|treatments?|drugs?|infusions?|bolus(?:es)?|medications?|behandlung"
+    r"|traitement|tratamiento"
+)
+_PROPENSITY = re.compile(r"propensit(?:y|ies)|pscore|logprobs?")
+_PROBABILITY = re.compile(r"p|pi|probs?|probabilit(?:y|ies)|likelihood")
+_LOGGED = re.compile(r"actions?|a|b|behaviou?rs?|logged|log|policy|chosen|taken")
+_BEFORE = {"last", "previous", "prev", "prior", "level", "levels", "concentration", "conc"}
+"""With such a word, a dose is known before the decision."""
 _FIGURE = re.compile(r"|[-+]?[\d.,:/ T-]*\d[\d.,:/ TZ-]*")  # an empty cell, a number or a time
 
 
@@ -137,10 +151,28 @@ def _why_left_out(column: str) -> str | None:
     """A comment about a column that is no measurement, by its name; `None` if it may be one."""
     if sounds_like_outcome(column):
         return f"# {_quoted(column)}: sounds like an outcome, which is not known when a decision is made"
+    words = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower())
+    if _names_propensity(words):
+        remedy = "if a program logged it, use it as `propensity`; else, if it is a measurement, add it below"
+        return f"# {_quoted(column)}: sounds like the probability of an action; {remedy}"
+    if any(map(_DOSE.fullmatch, words)) and not _BEFORE.intersection(words):
+        remedy = "use it in `action`; if it is known before the decision, add it below"
+        return f"# {_quoted(column)}: sounds like an action or a dose; {remedy}"
+    if any(map(_TIME.fullmatch, words)) or column.lower() in _HINTS["step"]:
+        remedy = "use it as `--time` of `privrl prepare`, or as `step`; if it is a measurement, add it below"
+        return f"# {_quoted(column)}: sounds like a time; {remedy}"
     if _ID.fullmatch(column) or _ID.fullmatch(column.lower()):
         remedy = "if it names a person or a stay, use it as `unit` or `episode`"
         return f"# {_quoted(column)}: sounds like an identifier; {remedy}"
     return None
+
+
+def _names_propensity(words: Sequence[str]) -> bool:
+    """Whether the words of a name sound like the probability with which the recorded action was taken."""
+    if any(map(_PROPENSITY.fullmatch, words)):
+        return True
+    others = [word for word in words if not _PROBABILITY.fullmatch(word)]
+    return len(others) < len(words) and all(map(_LOGGED.fullmatch, others))
 
 
 def _entries(texts: Sequence[str]) -> str:
