@@ -317,6 +317,10 @@ def test_a_plan_reads_no_data() -> None:
     ("arguments", "words"),
     [
         ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--require-better"), "`--evaluate` is missing"),
+        (
+            (*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--require-better", "--release-anyway"),
+            "`--release-anyway` saves a policy without evidence and `--require-better` saves none without it.",
+        ),
         ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", "1.5"), "share"),
         ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--max-ratio", ".5"), "`--max-ratio`"),
         ((*FIT, "--recipe", "dp-apvi", *BUDGET, "--evaluate", ".5", "--adjacency", "add-remove"), "replace-one"),

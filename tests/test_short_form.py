@@ -241,6 +241,7 @@ class TestFit:
             ({"episodes": 3}, "are for simulated people"),
             ({"practice": "env"}, "`evaluate` is missing"),
             ({"require_better": True}, "`evaluate` is missing"),
+            ({"evaluate": 0.3, "require_better": True, "release_anyway": True}, "Give one of them"),
             ({"evaluate": 0.3, "practice": "env"}, "is for simulated people"),
             ({"evaluate": 0.3, "return_range": (0.0, 9.0)}, "add up to at most 4"),
             ({"data": "env:riverswim"}, "`episodes` is missing"),

@@ -106,7 +106,9 @@ class EvaluateOptions:
     require_better: Annotated[
         bool,
         typer.Option(
-            "--require-better", help="Save no policy and exit with 3 unless it is better.", rich_help_panel=_PANEL
+            "--require-better",
+            help="Save no policy and exit with 3 unless it is better. Not with `--release-anyway`.",
+            rich_help_panel=_PANEL,
         ),
     ] = False
     release_anyway: Annotated[

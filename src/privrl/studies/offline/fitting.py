@@ -129,7 +129,8 @@ def fit(
             lower bound is the largest one. States must be numbered.
         release_anyway: return the assisted policy even if the evaluation does not support it
             (`Evaluation.reasons`). By default every decision is then left to current practice.
-        require_better: withhold the policy unless it was shown to be better than current practice.
+        require_better: withhold the policy unless it was shown to be better than current practice. Not together with
+            `release_anyway`.
         spend_anyway: spend the budget on a table even if there are fewer than 100 people, or public numbers make it
             certain that the policy will be withheld. If false, this is a `ValueError` before anything is released. It
             only applies if the number of people is public (`adjacency="replace-one"`).
@@ -173,6 +174,11 @@ def fit(
             "`practice`, `return_range`, `max_ratio`, `max_weight`, `assume_recorded`, `assume_markov`, "
             "`release_anyway` and `require_better` are about a comparison with current practice, and `evaluate` is "
             "missing. Give `evaluate` = 0.3 to hold out 30% of the people."
+        )
+    if release_anyway and require_better:
+        raise ValueError(
+            "`release_anyway` saves a policy without evidence and `require_better` saves none without it. Give one of "
+            "them."
         )
     if evaluate is not None and recipe is not None and recipe.family == "functional":
         raise ValueError(f"`{recipe.name}` has no people to hold out. Leave out `evaluate`.")
