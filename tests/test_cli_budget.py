@@ -60,3 +60,10 @@ def test_mistakes_are_explained() -> None:
     assert simulated.code == 2 and "simulated" in simulated.err
     other = call("budget", "init", "patients.budget", "--epsilon", "5", "--delta", "1e-6", "--unit", "patient_id")
     assert other.code == 2 and "`epsilon`" in other.err.replace("--", "")
+
+
+def test_a_report_lists_the_budget_and_does_not_claim_to_reserve() -> None:
+    """Before, its help had the sentence of the commands that reserve their cost first."""
+    lists, reserves = (" ".join(call(verb, "--help").out.replace("│", " ").split()) for verb in ("report", "fit"))
+    assert "the cost is reserved first" in reserves and "the cost is reserved first" not in lists
+    assert "Nothing is reserved." in lists

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from privrl.cli.options.budget_options import BudgetOptions
+from privrl.cli.options.budget_options import BudgetLogOption, BudgetOptions, ListedBudgetOption
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.study_options import NameOptions
 from privrl.cli.options.targets import OverwriteOption, check_file
@@ -24,7 +24,6 @@ from privrl.writing import check_outside, whole_file
 def report(
     context: typer.Context,
     named: NameOptions,
-    paying: BudgetOptions,
     folder: Annotated[
         Path, typer.Argument(help="A saved result, a pilot, or a folder of `privrl evaluate`, `reproduce` or `audit`.")
     ],
@@ -37,6 +36,8 @@ def report(
     show_withheld: Annotated[
         bool, typer.Option("--show-withheld", help="Show advice that was withheld, marked as not to be used.")
     ] = False,
+    budget: ListedBudgetOption = None,
+    budget_log: BudgetLogOption = None,
     trust: TrustOption = None,
     overwrite: OverwriteOption = False,
     json: JsonOption = False,
@@ -48,7 +49,7 @@ def report(
     check_outside(file, [folder])  # a folder with a certificate holds the files that this names, and no other
     check_file(context, file, overwrite=overwrite, endings=(".html", ".htm"))
     key = None if public_key is None else read_public_key(public_key)
-    problems, shared = _problems(folder, kind, key), paying.shared
+    problems, shared = _problems(folder, kind, key), BudgetOptions(budget, budget_log).shared
     if shared is not None and kind != "result":
         raise ValueError(
             f"`--budget` lists earlier studies of the people of a saved result, and `{folder}` is not one."

@@ -30,6 +30,17 @@ BudgetLogOption = Annotated[
 ]
 
 
+ListedBudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="FILE",
+        help="The budget that studies of the same people share: lists those that reserved. Nothing is reserved.",
+        rich_help_panel=_PANEL,
+    ),
+]
+
+
 @dataclass(frozen=True)
 class BudgetOptions:
     """The budget that pays for a study, and its audit log."""
