@@ -18,6 +18,7 @@ from privrl.evaluation.shares import MODEL, releases
 from privrl.evaluation.widths import people_needed, plan_widths
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.exported_policy import EpisodeState, ExportedPolicy
+from privrl.reports.evaluation_section import render_evaluation
 
 STATED = "what happens next depends on the recorded state and the action alone"
 
@@ -128,3 +129,11 @@ def test_without_a_limit_advice_goes_on_however_large_the_weight_is():
     assert reader.record(state, reader.decide(0, state, 0.5), 0).weight == 0.0
     states, taken = jnp.zeros(500, int), jnp.ones(500, int)
     assert np.asarray(policy.changed_decisions(states, taken, jnp.ones(500, bool))) == pytest.approx(0.95)
+
+
+def test_the_page_repeats_the_statement_and_shows_the_model_among_the_limits(declared):
+    page = " ".join(str(render_evaluation(declared.found, "patient")).split())
+    assert STATED.removeprefix("what happens next ") in page and "the policy may do harm" in page
+    assert "no limits (model)" in page
+    at = page.index("no limits (model)")
+    assert "chosen" in page[page.rindex("<tr", 0, at) : at]

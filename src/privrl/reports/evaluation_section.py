@@ -96,6 +96,10 @@ def _table_of_pairs(evaluation: Evaluation) -> HtmlTable | None:
         for one in evaluation.pairs
     ]
     best = [i for i, one in enumerate(evaluation.pairs) if (one.max_ratio, one.max_weight) == limits]
+    if evaluation.markov and evaluation.model_gain is not None:
+        model = evaluation.model_gain
+        best += [len(rows)] if math.isinf(limits[1]) else []
+        rows.append(("no limits (model)", f"{model.value:+.3f}", f"{model.lower:+.3f}"))
     bounds = "their lower bounds hold together at 95%" if evaluation.gain is not None else "practice is estimated"
     return HtmlTable(
         ("factor / weight", "gain", "lower bound"),
