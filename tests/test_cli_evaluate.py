@@ -298,6 +298,30 @@ def test_a_plan_for_measurements_has_its_own_widths(tmp_path: Path) -> None:
     assert call(*plan, "--json").json()["estimated"]["gain"] == pytest.approx(12 * measured["estimated"]["gain"])
 
 
+def test_a_plan_takes_what_the_study_states(tmp_path: Path) -> None:
+    plan = ("evaluate", "--plan", "--people", "9000", "--epsilon", "1", "--json")
+    plain = call(*plan).json()["estimated"]
+    recorded = call(*plan, "--assume-recorded").json()["estimated"]
+    assert recorded["needed"]["least"] == recorded["needed"]["enough"] < plain["needed"]["least"]
+    assert plain["model_gain"] is None and recorded["model_gain"] is None
+    markov = call(*plan, "--assume-recorded", "--assume-markov").json()["estimated"]
+    assert markov["model_gain"] is not None and markov["gain"] > recorded["gain"]  # they share budget and error rate
+    schema = tmp_path / "stays.toml"
+    schema.write_text('propensity = "p"\n')
+    logged = call(*plan, "--schema", schema).json()
+    assert set(logged) == {"delta", "logged"} and logged["logged"]["needed"] == {"least": 1, "enough": 1}
+    randomised = call(*plan, "--schema", schema, "--least-propensity", ".3").json()["logged"]
+    assert randomised["gain"] < logged["logged"]["gain"]  # returns are centred, and no table of practice is released
+    assert "any number of people" in call(*plan[:-1], "--schema", schema).out
+    for wrong, words in (
+        (("--assume-markov", "--max-ratio", "2"), "Leave out one or the other"),
+        (("--assume-markov", "--feature", "map:30..130"), "no values of numbered states"),
+        (("--least-propensity", ".3"), "Give `propensity` too"),
+    ):
+        refused = call(*plan, *wrong)
+        assert refused.code == 2 and words.replace("`propensity`", "`--propensity`") in " ".join(refused.err.split())
+
+
 def test_a_plan_reads_no_data() -> None:
     plan = ("evaluate", "--plan", "--people", "50000", "--epsilon", "1", "--json")
     content = call(*plan).json()
