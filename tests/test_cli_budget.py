@@ -1,6 +1,7 @@
 """`privrl budget` makes and shows a budget, and studies reserve in it."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,11 +56,38 @@ def test_mistakes_are_explained() -> None:
     assert nowhere.code == 2 and "There is no folder" in nowhere.err and "Errno" not in nowhere.err
     assert "`--budget` is missing" in call(*FIT, "--epsilon", "1", "--out", "a", "--budget-log", "log").err
     init("--budget-log", "log")
-    assert "--budget-log" in call(*FIT, "--epsilon", "1", "--out", "a", *BUDGET).err
+    Path("log").rename("moved")
+    missing = call(*FIT, "--epsilon", "1", "--out", "a", *BUDGET)
+    assert (
+        missing.code == 2
+        and "is missing" in missing.err
+        and "--budget-log" in missing.err
+        and "Errno" not in missing.err
+    )
+    assert not Path("log").exists() and not Path("a").exists()
+    assert call(*FIT, "--epsilon", "1", "--out", "a", *BUDGET, "--budget-log", "moved").code == 0
+    assert call("store", "new-log", "patients.budget", "log").code == 0  # as the message says
+    assert len(call("budget", "show", "patients.budget", "--json").json()["studies"]) == 1
     simulated = call("fit", "env:riverswim", "--recipe", "dp-apvi", "--epsilon", "1", "--delta", "1e-6", *BUDGET)
     assert simulated.code == 2 and "simulated" in simulated.err
     other = call("budget", "init", "patients.budget", "--epsilon", "5", "--delta", "1e-6", "--unit", "patient_id")
     assert other.code == 2 and "`epsilon`" in other.err.replace("--", "")
+
+
+def test_a_restored_copy_is_noticed_without_an_option() -> None:
+    """Before, the guide said so, and it held only with `--budget-log`, on every command."""
+    made = call("budget", "init", "patients.budget", "--epsilon", "3", "--delta", "1e-6", "--unit", "patient_id")
+    assert Path("patients.budget.log").is_file() and "patients.budget.log" in made.out
+    shutil.copy("patients.budget", "backup")
+    assert call(*FIT, "--epsilon", "1", "--out", "a", *BUDGET).code == 0
+    for file in Path().glob("patients.budget*"):
+        if file.suffix != ".log":
+            file.unlink()
+    shutil.copy("backup", "patients.budget")
+    for command in ((*FIT, "--epsilon", "1", "--out", "b", *BUDGET), ("budget", "show", "patients.budget")):
+        refused = call(*command)
+        assert refused.code == 2 and "is behind its audit log" in refused.err
+    assert not Path("b").exists() and "is behind" in call("report", "a", *BUDGET).err
 
 
 def test_a_report_lists_the_budget_and_does_not_claim_to_reserve() -> None:

@@ -202,7 +202,7 @@ def test_the_officers_page_has_files_retention_earlier_studies_and_a_place_to_si
     real = dataclasses.replace(result, certificate=dataclasses.replace(result.certificate, noise_source="system"))
     page = stands_alone(render_result(real, "policy", earlier=listed)).text
     assert "names no budget, so its cost comes on top" in page
-    terms = BudgetTerms(3.0, 1e-6, "patient_id", "replace-one", 0.0, 1e-7, logged=False)
+    terms = BudgetTerms(3.0, 1e-6, "patient_id", "replace-one", 0.0, 1e-7, log="")
     note = describe_reservation("1" * 32, terms)
     paid = dataclasses.replace(real, certificate=dataclasses.replace(real.certificate, notes=(note,)))
     page = stands_alone(render_result(paid, "policy", earlier=listed)).text

@@ -7,6 +7,7 @@ Prints one JSON object. Processes are forked, so the parent must not have starte
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import gdp_mu
 from privrl.privacy.accounting.privacy_budget import BudgetError
 from privrl.privacy.shared_budget import MU, SharedBudget
+from privrl.privacy.store.errors import BehindLogError
 from privrl.privacy.store.release_store import ReleaseStore
 
 GAUSSIAN = (Event("visits", "gaussian", gdp_mu(1.0, 1e-6)),)
@@ -51,9 +53,7 @@ def stopping_at(number: int) -> None:
 
 
 def new_budget(place: Path, name: str) -> SharedBudget:
-    return SharedBudget.create(
-        place / f"{name}.budget", epsilon=3, delta=1e-6, unit="patient_id", log=place / f"{name}.log"
-    )
+    return SharedBudget.create(place / f"{name}.budget", epsilon=3, delta=1e-6, unit="patient_id")
 
 
 def kill_everywhere(place: Path, events: tuple[Event, ...], name: str) -> dict[str, Any]:
@@ -78,6 +78,38 @@ def kill_everywhere(place: Path, events: tuple[Event, ...], name: str) -> dict[s
         assert code == -signal.SIGKILL, code
         killed += 1
     return {"killed": killed, "before": before, "after": after}
+
+
+def kill_making(place: Path) -> dict[str, Any]:
+    """At every point of making a budget: is it completed by the next call, with a log that refuses an older copy?"""
+    studies, refused, killed = [], [], 0
+    for number in range(1000):
+        name = f"making-{number}"
+
+        def make(number: int = number, name: str = name) -> None:
+            stopping_at(number)
+            new_budget(place, name)
+
+        code = in_child(make)
+        budget = new_budget(place, name)
+        with ReleaseStore(budget.path) as store:
+            store.backup(place / f"{name}.copy")
+        budget.reserve(GAUSSIAN, "patient_id", "fit")
+        studies.append(len(budget.studies()))
+        for end in ("", "-wal", "-shm"):
+            (place / f"{name}.budget{end}").unlink(missing_ok=True)
+        shutil.copy(place / f"{name}.copy", budget.path)
+        try:
+            budget.studies()
+        except BehindLogError:
+            refused.append(True)
+        else:
+            refused.append(False)
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, code
+        killed += 1
+    return {"killed": killed, "studies": studies, "refused": refused}
 
 
 def race(place: Path) -> dict[str, Any]:
@@ -109,6 +141,7 @@ if __name__ == "__main__":
     found = {
         "gaussian": kill_everywhere(folder, GAUSSIAN, "gaussian"),
         "sampled": kill_everywhere(folder, SAMPLED, "sampled"),
+        "making": kill_making(folder),
         "race": race(folder),
     }
     sys.stdout.write(json.dumps(found))

@@ -194,7 +194,7 @@ def test_the_adversary_breaks_a_filter_that_charges_the_square_of_epsilon() -> N
 def test_pools_and_charges_are_exact_in_floating_point(
     epsilon: float, delta: float, part: float, other: float, studies: list[float]
 ) -> None:
-    terms = BudgetTerms(epsilon, delta, "p", "replace-one", other * epsilon, part * delta, False)
+    terms = BudgetTerms(epsilon, delta, "p", "replace-one", other * epsilon, part * delta, "")
     limits = terms.limits
     rest = gdp_epsilon(math.sqrt(limits[MU]), terms.gaussian[1])
     assert Fraction(rest) + Fraction(other * epsilon) <= Fraction(epsilon) * (1 + Fraction(1, 10**9))
@@ -282,25 +282,92 @@ def test_other_studies_take_the_smaller_share(tmp_path: Path) -> None:
         budget.reserve((Event("c", "exponential", 1.0),), "patient_id", "too large a choice")
 
 
-def test_an_older_copy_is_refused_by_the_log(path: Path, tmp_path: Path) -> None:
-    log = tmp_path / "elsewhere.log"
-    budget = SharedBudget.create(path, **TERMS, log=log)
-    with pytest.raises(ValueError, match="budget-log"):
-        reserve(path, ONE, "patient_id", "forgot the log")
-    for read in (SharedBudget(path).describe, SharedBudget(path).studies):  # a list may be that of an older copy
-        with pytest.raises(ValueError, match="budget-log"):
-            read()
+def restore(copy: Path, path: Path) -> None:
+    """Puts a copy in the place of a budget, as a backup does; the log stays."""
+    for end in ("", "-wal", "-shm", ".lock"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    shutil.copy(copy, path)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_an_older_copy_is_refused_by_the_log(path: Path, tmp_path: Path, elsewhere: bool) -> None:
+    """Before, only a budget that was made with `log` refused it, and every study had to name the log."""
+    (tmp_path / "disk").mkdir()
+    log = tmp_path / "disk" / "patients.log" if elsewhere else path.with_name("patients.budget.log")
+    budget = SharedBudget.create(path, **TERMS, log=log if elsewhere else None)
+    assert log.is_file() and budget.describe()["log"] == str(log)
     copy = tmp_path / "copy"
     shutil.copy(path, copy)
-    budget.reserve(ONE, "patient_id", "fit")
-    for file in path.parent.glob(f"{path.name}*"):
-        file.unlink()
-    shutil.copy(copy, path)
+    reserve(path, ONE, "patient_id", "found its log by itself")
+    assert SharedBudget.create(path, **TERMS).studies() == SharedBudget(path, log).studies() != []
+    restore(copy, path)
+    for use in (SharedBudget(path).describe, SharedBudget(path).studies, lambda: SharedBudget.create(path, **TERMS)):
+        with pytest.raises(BehindLogError):
+            use()
     with pytest.raises(BehindLogError):
-        budget.reserve(ONE, "patient_id", "again")
+        reserve(path, ONE, "patient_id", "again")
 
 
-def test_a_budget_on_a_server(postgres: Cluster) -> None:
+def test_a_missing_log_is_refused_and_never_made_again(path: Path, tmp_path: Path, budget: SharedBudget) -> None:
+    log, moved = path.with_name("patients.budget.log"), tmp_path / "moved.log"
+    log.rename(moved)
+    for use in (
+        lambda: reserve(path, ONE, "patient_id", "fit"),
+        budget.describe,
+        budget.studies,
+        lambda: SharedBudget.create(path, **TERMS),
+        lambda: SharedBudget(path, tmp_path / "other.log").describe(),
+    ):
+        with pytest.raises(StoreError, match=r"The audit log .* is missing, .* Restore the log"):
+            use()
+    log.mkdir()  # nor is anything else taken for one
+    with pytest.raises(StoreError, match="is missing"):
+        budget.studies()
+    log.rmdir()
+    assert not log.exists() and not (tmp_path / "other.log").exists()
+    SharedBudget(path, moved).reserve(ONE, "patient_id", "fit")
+    moved.rename(log)
+    assert len(budget.studies()) == 1
+    for end in ("", "-wal", "-shm"):
+        path.with_name(path.name + end).unlink(missing_ok=True)
+    with pytest.raises(BehindLogError, match="so there was one"):
+        SharedBudget.create(path, **TERMS)
+    assert not path.exists()
+
+
+def test_a_budget_and_its_log_are_moved_together_and_a_renamed_copy_shares_the_log(
+    path: Path, tmp_path: Path, budget: SharedBudget
+) -> None:
+    shutil.copy(path, tmp_path / "copy.budget")
+    budget.reserve(ONE, "patient_id", "fit")
+    with pytest.raises(BehindLogError):
+        SharedBudget(tmp_path / "copy.budget").describe()
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for file in tmp_path.glob("patients.budget*"):
+        file.rename(moved / file.name)
+    assert len(SharedBudget(moved / path.name).studies()) == 1
+    link = tmp_path / "link.budget"
+    link.symlink_to(moved / path.name)
+    assert SharedBudget(link).describe()["log"] == str(moved / "patients.budget.log")
+
+
+def test_a_place_for_the_log_that_cannot_be_is_refused_before_the_budget_is_made(path: Path, tmp_path: Path) -> None:
+    for end in ("", "-wal", "-shm", "-journal", ".lock"):
+        with pytest.raises(ValueError, match="a file of the budget itself"):
+            SharedBudget.create(path, **TERMS, log=path.with_name(path.name + end))
+    with pytest.raises(ValueError, match="There is no folder"):
+        SharedBudget.create(path, **TERMS, log=tmp_path / "no" / "log")
+    with pytest.raises(ValueError, match="control characters"):
+        SharedBudget.create(path, **TERMS, log=tmp_path / "two\nlines")
+    assert not path.exists()
+    SharedBudget.create(path, **TERMS)
+    with pytest.raises(StudyMismatchError, match="`log`"):
+        SharedBudget.create(path, **TERMS, log=tmp_path / "another.log")
+    assert not (tmp_path / "another.log").exists()
+
+
+def test_a_budget_on_a_server(postgres: Cluster, tmp_path: Path) -> None:
     budget = SharedBudget.create(postgres.new(), **TERMS)
     for _ in range(2):
         budget.reserve(ONE, "patient_id", "fit", study="a")
@@ -309,6 +376,12 @@ def test_a_budget_on_a_server(postgres: Cluster) -> None:
     with pytest.raises(BudgetError, match="Nothing was reserved"):
         budget.reserve(ONE, "patient_id", "one too many")
     assert len(budget.studies()) == 7 and "owner" not in budget.place
+    assert budget.describe()["log"] is None
+    logged = SharedBudget.create(postgres.new(), **TERMS, log=tmp_path / "server.log")
+    assert SharedBudget(logged.path).describe()["log"] == str(tmp_path / "server.log")
+    (tmp_path / "server.log").unlink()
+    with pytest.raises(StoreError, match="is missing"):
+        reserve(logged.path, ONE, "patient_id", "fit")
 
 
 @pytest.fixture(scope="module")
@@ -327,6 +400,13 @@ def test_a_killed_reservation_counts_once_after_it_was_resumed(kills: dict[str, 
     assert final[0] == 1 and all(one == final for one in found["after"])
     assert found["before"][0][0] == 0 and found["before"][-1] == final
     assert all(now <= most for before in found["before"] for now, most in zip(before, final, strict=True))
+
+
+@pytest.mark.slow
+def test_a_budget_whose_making_was_killed_is_completed_with_its_log(kills: dict[str, Any]) -> None:
+    found = kills["making"]
+    assert found["killed"] > 8 and found["studies"] == [1] * (found["killed"] + 1)
+    assert all(found["refused"])  # an older copy, by the log that was completed
 
 
 @pytest.mark.slow

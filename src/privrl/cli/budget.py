@@ -1,5 +1,6 @@
 """`privrl budget init` and `show`: one budget for all studies of the same people."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,7 +32,14 @@ def init(
         float | None,
         typer.Option("--other-delta", help="Part of delta for studies that are not Gaussian (a tenth unless given)."),
     ] = None,
-    budget_log: BudgetLogOption = None,
+    budget_log: Annotated[
+        Path | None,
+        typer.Option(
+            "--budget-log",
+            help="Where to keep its audit log, which refuses an older copy; best on another disk (FILE.log unless "
+            "given).",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Make a budget, from which studies reserve their cost before they start."""
@@ -53,10 +61,8 @@ def init(
         f"The budget `{made.place}` has epsilon {epsilon:g} and delta {delta:g} for all studies of `{unit}`. Gaussian "
         f"releases may add up to mu^2 = {shown['pools'][MU]['limit']:.4g}."
     )
-    copy = (
-        " It would not be noticed: a budget that is made with `--budget-log` refuses it." if budget_log is None else ""
-    )
-    say(f"Give it to every study of these people: `--budget`. Never restore an older copy.{copy}")
+    say("Give it to every study of these people: `--budget`. Never restore an older copy.")
+    say(_describe_log(shown["log"]))
 
 
 @budget.command()
@@ -93,5 +99,16 @@ def show(file: BudgetFileArgument, budget_log: BudgetLogOption = None, json: Jso
         if pool["limit"]
     ]
     show_table("budget", ["part", "size", "reserved", "left"], pools, numbers=3)
+    say(_describe_log(shown["log"]))
     left = shown["left"]
     say(f"Left for Gaussian noise: one study of epsilon {left['epsilon']:.3g} at delta {left['delta']:.3g}.")
+
+
+def _describe_log(log: str | None) -> str:
+    """Where the audit log is, and what is not noticed."""
+    if log is None:
+        return "There is no audit log, so an older copy of the budget is not noticed (`--budget-log` of `budget init`)."
+    return (
+        f"The audit log is `{log}`. It refuses an older copy of the budget, unless the log is an older copy too: never "
+        "restore the log from a backup."
+    )

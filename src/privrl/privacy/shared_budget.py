@@ -16,6 +16,13 @@ running (`docs/proofs/accounting.md`). Costs are rounded up and pools down, to m
 A reservation is a release of the store without a value of interest: one transaction, a trigger that refuses to exceed
 the limit, a hash chain and an audit log. A process that dies at any time has reserved its cost or not; if a study is
 resumed under the same id, it is not charged again.
+
+**Older copies.** A copy of the file that was restored has forgotten later studies. The audit log detects this: it is
+made with the budget, its place is written in the budget, and a reservation is in the log before it is returned. A
+budget whose log is missing is refused. If budget and log are both replaced by older copies of one time, nothing is
+detected. The protocol of the store is that of every `ReleaseStore` with a log (`store/log.py`), also while the budget
+is made: the file and its first event, the first line of the log, the terms, their line. A process that dies in between
+leaves a budget without terms, which nothing can be reserved in and `create` completes.
 """
 
 import hashlib
@@ -24,9 +31,9 @@ import math
 import os
 import re
 import secrets
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, TypedDict, get_args
 
@@ -41,7 +48,7 @@ from privrl.privacy.accounting.events import Event
 from privrl.privacy.accounting.gdp import dominating_mu, gdp_epsilon, gdp_mu
 from privrl.privacy.accounting.privacy_budget import Budget, BudgetError
 from privrl.privacy.store.errors import StoreBudgetError, StoreError
-from privrl.privacy.store.release_store import ReleaseStore, place_of, store_exists
+from privrl.privacy.store.release_store import ADDRESSES, ReleaseStore, place_of, store_exists
 
 MU, EPSILON, DELTA = "mu^2", "epsilon", "delta"
 _KIND = "budget of several studies"
@@ -81,7 +88,7 @@ class BudgetView(TypedDict):
     adjacency: Adjacency
     other_epsilon: float
     other_delta: float
-    logged: bool
+    log: str | None
     pools: dict[str, dict[str, float]]
     left: dict[str, float]
     studies: list[dict[str, Any]]
@@ -95,7 +102,7 @@ class BudgetTerms:
         unit: the column whose ids are the people.
         adjacency: what two neighbouring tables differ by; the same in all studies.
         other_epsilon, other_delta: the parts of epsilon and delta for studies that are not Gaussian.
-        logged: whether an audit log is required.
+        log: the place of the audit log, a path or a name in the folder of the budget; empty if there is none.
     """
 
     epsilon: float
@@ -104,7 +111,7 @@ class BudgetTerms:
     adjacency: Adjacency
     other_epsilon: float
     other_delta: float
-    logged: bool
+    log: str
 
     def __post_init__(self) -> None:
         Budget.of(epsilon=self.epsilon, delta=self.delta)
@@ -114,6 +121,8 @@ class BudgetTerms:
             raise ValueError(f"`adjacency` is {self.adjacency!r}; use one of {', '.join(get_args(Adjacency))}.")
         if not self.unit.strip() or self.unit != printable(self.unit):
             raise ValueError("`unit` is empty or not printable; give the name of the column that identifies people.")
+        if not isinstance(self.log, str) or self.log != printable(self.log):
+            raise ValueError("`log` is not printable; give the audit log a path without control characters.")
         for name, part, whole in (
             ("other_epsilon", self.other_epsilon, self.epsilon),
             ("other_delta", self.other_delta, self.delta),
@@ -171,7 +180,7 @@ class SharedBudget:
 
     Arguments:
         path: the file, or the postgresql:// address, that `create` made.
-        log: the audit log outside it, which refuses an older copy. Required if the budget was made with one.
+        log: the audit log, which refuses an older copy, if it is not at the place that is written in the budget.
 
     Raises:
         ValueError: the budget cannot be opened, or is too small for a study that reserves.
@@ -202,26 +211,39 @@ class SharedBudget:
             adjacency: what two neighbouring tables differ by; studies with another relation are refused.
             other_epsilon, other_delta: the parts of `epsilon` and `delta` for studies that are not Gaussian (a tenth
                 of `delta` unless given). Gaussian releases have the rest.
-            log: an audit log, in a file outside.
+            log: where to keep the audit log, best on another disk. By default it is beside the file, under its name
+                and `.log`; a postgresql:// address has none unless it is given.
 
         Raises:
             BudgetError: the terms are not a budget.
             StudyMismatchError: the file exists with other terms, or is the store of a study.
+            StoreError: the file exists and its audit log is missing, or the other way round.
         """
         part = delta / 10 if other_delta is None else other_delta
-        terms = BudgetTerms(float(epsilon), float(delta), unit, adjacency, float(other_epsilon), part, log is not None)
+        written = _written_place(path, log)
+        terms = BudgetTerms(float(epsilon), float(delta), unit, adjacency, float(other_epsilon), part, written)
         limits = terms.limits
         if not limits[MU] > 0:
             raise BudgetError(f"Nothing is left of `epsilon` = {epsilon:g} and `delta` = {delta:g} to be spent.")
-        with ReleaseStore(path, log=log) as store:
+        if store_exists(path):
+            with ReleaseStore(path) as store:  # without its log, as nothing is written if it has terms
+                declared = store.describe()["study"]
+                if declared is not None:
+                    own = declared.get("log") if log is None and declared.get("kind") == _KIND else None
+                    terms = replace(terms, log=own) if isinstance(own, str) else terms
+                    store.open_study({"kind": _KIND, **asdict(terms)}, limits)
+            if declared is not None:
+                with cls(path, log)._open():
+                    return cls(path, log)
+        with ReleaseStore(path, log=_log_at(path, terms.log)) as store:
             store.open_study({"kind": _KIND, **asdict(terms)}, limits)
         return cls(path, log)
 
     @property
     def terms(self) -> BudgetTerms:
         """What the budget promises."""
-        with self._open() as store:
-            return self._read_terms(store)
+        with self._open() as (_, terms):
+            return terms
 
     @property
     def place(self) -> str:
@@ -258,21 +280,19 @@ class SharedBudget:
                     "curator. Leave out `budget`."
                 )
             adjacency, planned = planned.adjacency, planned.events
-        with self._open() as store:
-            terms = self._read_terms(store)
+        with self._open() as (store, terms):
             self._check(terms, unit, adjacency)
             return _reserve(store, self.place, terms, tuple(planned), name, study or secrets.token_hex(16))
 
     def studies(self) -> list[EarlierStudy]:
         """All studies that have reserved, in the order of their dates."""
-        with self._open() as store:
-            self._read_terms(store)
+        with self._open() as (store, _):
             return _studies(store)
 
     def describe(self) -> BudgetView:
         """Terms, studies, and what was reserved and is left of each pool, as JSON."""
-        with self._open() as store:
-            terms, shown, studies = self._read_terms(store), store.describe(), _studies(store)
+        with self._open() as (store, terms):
+            shown, studies = store.describe(), _studies(store)
         pools = {
             pool: {"limit": limit, "reserved": shown["spent"][pool], "left": limit - shown["spent"][pool]}
             for pool, limit in shown["limits"].items()
@@ -286,16 +306,38 @@ class SharedBudget:
             adjacency=terms.adjacency,
             other_epsilon=terms.other_epsilon,
             other_delta=terms.other_delta,
-            logged=terms.logged,
+            log=self._log_of(terms),
             pools=pools,
             left=left,
             studies=[asdict(study) for study in studies],
         )
 
-    def _open(self) -> AbstractContextManager[ReleaseStore]:
+    @contextmanager
+    def _open(self) -> Iterator[tuple[ReleaseStore, BudgetTerms]]:
+        """The open store, which is not older than its log, and its terms."""
         if not store_exists(self.path):
             raise ValueError(f"There is no budget `{self.place}`. Make one: `privrl budget init`.")
-        return ReleaseStore(self.path, log=self.log, after_crash="redraw")
+        with ReleaseStore(self.path, after_crash="redraw") as store:  # the terms say where the log is
+            terms = self._read_terms(store)
+            log = self._log_of(terms)
+            if log is None:
+                yield store, terms
+                return
+        if not os.path.isfile(log):
+            raise StoreError(
+                f"The audit log `{log}` of the budget `{self.place}` is missing, so privrl cannot tell whether the "
+                "budget is an older copy. Nothing was reserved. Restore the log. If it was moved, say where it is: "
+                "`--budget-log`, or `SharedBudget(path, log=...)`. If you know that the budget is the newest copy, "
+                f"begin another log once: `privrl store new-log {self.place} {log}`."
+            )
+        with ReleaseStore(self.path, log=log, after_crash="redraw") as store:
+            if self._read_terms(store) != terms:
+                raise StoreError(f"`{self.place}` was exchanged while it was opened. Nothing was reserved.")
+            yield store, terms
+
+    def _log_of(self, terms: BudgetTerms) -> str | None:
+        """Where the audit log is; `None` if the budget has none."""
+        return _log_at(self.path, terms.log) if self.log is None else os.fspath(self.log)
 
     def _read_terms(self, store: ReleaseStore) -> BudgetTerms:
         shown = store.describe()
@@ -308,11 +350,6 @@ class SharedBudget:
             raise StoreError(f"`{self.place}` is not a budget that this version of privrl can read.") from error
         if any(shown["limits"][pool] > limit * (1 + 1e-9) for pool, limit in terms.limits.items()):
             raise StoreError(f"The pools of `{self.place}` are larger than its epsilon and delta pay for.")
-        if terms.logged and self.log is None:
-            raise ValueError(
-                f"The budget `{self.place}` was made with an audit log, which refuses an older copy. Give it: "
-                "`--budget-log`, or `SharedBudget(path, log=...)`."
-            )
         return terms
 
     def _check(self, terms: BudgetTerms, unit: str, adjacency: Adjacency) -> None:
@@ -346,7 +383,7 @@ def reserve(
 
 
 def shared(budget: AnySharedBudget) -> SharedBudget:
-    """The budget; one that is given as a path has no log."""
+    """The budget, given as an object or a path."""
     return budget if isinstance(budget, SharedBudget) else SharedBudget(budget)
 
 
@@ -372,6 +409,31 @@ def study_id(store: ReleaseStore) -> str:
 def has_study_id(store: ReleaseStore) -> bool:
     """Whether the study in a store was ever begun with a shared budget."""
     return store.has_fact(_STUDY_ID)
+
+
+def _written_place(path: str | os.PathLike[str], log: str | os.PathLike[str] | None) -> str:
+    """What a new budget says about the place of its log: a name if it is in the same folder, so that both may be moved
+    together, else a whole path; empty without a log."""
+    if isinstance(path, str) and path.startswith(ADDRESSES):
+        own, beside = None, ""
+    else:
+        own = os.path.realpath(path)
+        beside = f"{os.path.basename(own)}.log"
+    if log is None:
+        return beside
+    folder, name = os.path.split(os.path.realpath(log))
+    if not os.path.isdir(folder):
+        raise ValueError(f"There is no folder `{folder}` for the audit log. Make it first.")
+    if own is not None and folder == os.path.dirname(own):
+        if name in {os.path.basename(own) + end for end in ("", "-wal", "-shm", "-journal", ".lock")}:
+            raise ValueError("`log` is a file of the budget itself. Give the audit log a file of its own.")
+        return name
+    return os.path.join(folder, name)
+
+
+def _log_at(path: str | os.PathLike[str], written: str) -> str | None:
+    """The place of a log, from what the budget at `path` says about it."""
+    return os.path.join(os.path.dirname(os.path.realpath(path)), written) if written else None
 
 
 def _reserve(

@@ -24,7 +24,7 @@ BudgetLogOption = Annotated[
     Path | None,
     typer.Option(
         "--budget-log",
-        help="The audit log of the budget, in a file outside it; an older copy is refused.",
+        help="The audit log of the budget, if it is not at the place that is written in the budget.",
         rich_help_panel=_PANEL,
     ),
 ]
