@@ -15,7 +15,7 @@ from privrl.plots.charts import draw_intervals, draw_ratios
 from privrl.reports.display_names import to_noun
 from privrl.reports.rendering import HtmlTable, embed_plot, render
 from privrl.studies.offline.situations import Situations
-from privrl.studies.results.certified_evaluation import CertifiedEvaluation, Evidence
+from privrl.studies.results.certified_evaluation import CertifiedEvaluation, ReleaseEvidence
 
 _CLEAR = 0.1  # the largest half width of an interval that shows whether weights are balanced
 _POINTS = 40  # of each line of the chart
@@ -30,7 +30,7 @@ class Shares(NamedTuple):
 
 
 def render_verdict(
-    evaluation: Evaluation | None, decision: Decision | None, evidence: Evidence | None = None
+    evaluation: Evaluation | None, decision: Decision | None, evidence: ReleaseEvidence | None = None
 ) -> Markup:
     """Show what was decided, with its reasons, and the verdict in one line.
 

@@ -18,7 +18,7 @@ from privrl.writing import check_folder, whole_folder
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReleaseEvidence:
     """What an evaluation in a folder of its own supports. It holds no policy, so it cannot say what happens to
     decisions.
 
@@ -89,9 +89,9 @@ class CertifiedEvaluation(Evaluation):
         return cls(**kept, certificate=replace(certificate, files=files))
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> ReleaseEvidence:
         """What it supports if it lies in a folder of its own."""
-        return Evidence(self.reasons, self.bound, self.policy.max_ratio, self.policy.max_weight)
+        return ReleaseEvidence(self.reasons, self.bound, self.policy.max_ratio, self.policy.max_weight)
 
     def signed(self, key: Ed25519PrivateKey) -> "CertifiedEvaluation":
         """The same evaluation with a signed certificate."""
