@@ -251,6 +251,13 @@ CONTRIBUTIONS = (
         "statistics/test_evaluation.py::test_bounds_are_right_over_every_record_and_nearly_met",
     ),
     Mutation(
+        "corrected gains not clipped",
+        "statistics/corrected_gains.py",
+        "return cut**2 if self.squared else cut",
+        "return mean**2 if self.squared else mean",
+        "statistics/test_evaluation.py::test_corrected_gains_stay_in_their_range",
+    ),
+    Mutation(
         "weights from logged propensities not clipped",
         "mdp/assistance.py",
         "return running if p is None else jnp.minimum(w, max_weight)",

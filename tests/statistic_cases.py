@@ -19,7 +19,7 @@ from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.anchored import LayeredValue
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
-from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy, count_cells
 from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature, Measurement
@@ -29,6 +29,7 @@ from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.arm_sums import ArmSums, Assignment, Outcomes
 from privrl.statistics.choice import CandidateScores
 from privrl.statistics.column_shares import ColumnShares
+from privrl.statistics.corrected_gains import CorrectedGains, ReturnSlopes
 from privrl.statistics.counts import RewardSums, TransitionCounts, VisitCounts
 from privrl.statistics.differences import Differences, ReturnsToGo
 from privrl.statistics.gradients import BellmanGradient, EpisodeCount, ParameterGradient
@@ -241,7 +242,7 @@ def _on_measurements(*dials: float) -> AssistedMeasuredPolicy:
     rng, d = np.random.default_rng(17), _PHI.dim
     theta, B, values = (jnp.asarray(rng.normal(size=shape)) for shape in ((A, d), (d, A), (d,)))
     advice = MeasuredPolicy(COLUMNS, None, _PHI.centre, _PHI.half_width, theta, 0.3 * B, jnp.ones(()), jnp.asarray(0.1))
-    support = jnp.asarray(rng.choice([0.0, 0.05, 0.3, 0.9, 1.0], NUM_CELLS))
+    support = jnp.asarray(rng.choice([0.0, 0.05, 0.3, 0.9, 1.0], count_cells(A)))
     return AssistedMeasuredPolicy(advice, values, support, *dials, 0.5)
 
 
@@ -254,6 +255,18 @@ def _gains(policy: AbstractAssisted, columns: tuple[Measurement, ...] = ()):
     yield from (Searched(Gains(policy, jnp.asarray(m), squared=squared), columns=columns) for m, squared in settings)
     joint = (Gains(policy, jnp.asarray(0.3), squared=squared, limits=pairs) for squared in several)
     yield from (Searched(one, columns=columns) for one in joint)
+
+
+def _corrected():
+    """One pair and several, slopes of both signs, on states and on measurements."""
+    pairs = ((1.5, 4.0), (5.0, 20.0))
+    settings = ((0.69, 0.5, None), (0.3, -0.2, pairs))
+    kinds = ((_ASSISTED[0], _FEATURE, ()), (_UNEVEN, _FEATURE, ()), (_MEASURED[0], _MEASURED[0].value_feature, COLUMNS))
+    for policy, feature, columns in kinds:
+        for m, slope, limits in settings:
+            at = (policy, feature, jnp.asarray(m), jnp.asarray(slope))
+            both = (CorrectedGains(*at, squared=squared, limits=limits) for squared in (False, True))
+            yield from (Searched(one, columns=columns) for one in both)
 
 
 def _scores() -> tuple[Searched, ...]:
@@ -314,6 +327,11 @@ CASES: dict[type, tuple[Searched, ...]] = {
     Unsupported: (Searched(Unsupported(_ASSISTED[0])), Searched(Unsupported(_MEASURED[0]), columns=COLUMNS)),
     Gains: (*(one for policy in _ASSISTED for one in _gains(policy)), *_gains(_MEASURED[0], COLUMNS)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
+    CorrectedGains: tuple(_corrected()),
+    ReturnSlopes: (
+        *(Searched(ReturnSlopes(_FEATURE, jnp.asarray(m), (0.0, 2.0))) for m in (0.0, 0.4)),
+        Searched(ReturnSlopes(_MEASURED[0].value_feature, jnp.asarray(0.7)), columns=COLUMNS),
+    ),
     PracticeResiduals: (
         *(Searched(PracticeResiduals(p, _FEATURE, arrival)) for p in _ASSISTED[:2] for arrival in (True, False)),
         Searched(PracticeResiduals(_MEASURED[0], _MEASURED[0].value_feature, False), columns=COLUMNS),

@@ -290,7 +290,7 @@ def test_a_plan_for_measurements_has_its_own_widths(tmp_path: Path) -> None:
     plan = ("evaluate", "--plan", "--people", "50000", "--epsilon", "1", "--schema", schema)
     measured = call(*plan, "--json").json()
     assert set(measured) == {"delta", "estimated"} and measured["estimated"]["model_gain"] is None
-    assert measured["estimated"]["gain"] > 2 * 0.04  # the allowance for estimated practice on both sides
+    assert 2 * 0.005 < measured["estimated"]["gain"] < 2 * 0.04  # with an allowance of .01 standard deviations
     states = call(*plan[:-2], "--json").json()["estimated"]
     assert measured["estimated"]["needed"] != states["needed"] and measured["estimated"]["practice"] < 0.02
     assert "no guarantee" in call(*plan).out

@@ -20,15 +20,17 @@ from privrl.data.tables.write import write_parquet
 from privrl.envs.worlds_by_name import make
 from privrl.evaluation.estimates import FITTED
 from privrl.evaluation.evaluated import Evaluated
+from privrl.evaluation.limits import PAIRS
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
-from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy, count_cells
 from privrl.mdp.exported_policy import EpisodeState, ExportedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Feature
 from privrl.privacy.noise.lattice import choose_lattice
 from privrl.recipes.all_recipes import get
 from privrl.reports.folder_page import render_folder
+from privrl.statistics.corrected_gains import CorrectedGains, ReturnSlopes
 from privrl.statistics.off_policy import Changed, Gains, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
@@ -39,6 +41,7 @@ from privrl.studies.simulation.sampled_tables import assisted_gain, sampled
 
 WORLD = make("anticoagulation", horizon=4, evaluated=4096)
 BUDGET = privrl.Central(epsilon=50.0, delta=1e-6)
+NUM_CELLS = count_cells(WORLD.num_actions)
 ROW = np.array([2.0, 4.0, 75.0, 1.0])
 
 
@@ -74,7 +77,7 @@ def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPoli
     x = jnp.asarray(rows())
     at = compiled(policy.decisions, x)
     cells, advice = np.asarray(compiled(policy.cells, x)), np.asarray(policy.advice.scores(x)).argmax(axis=-1)
-    assert set(cells) <= set(range(NUM_CELLS)) and len(set(cells)) > 3
+    assert set(cells) <= set(range(NUM_CELLS)) and len(set(cells)) > 10
     np.testing.assert_array_equal(at.support, np.asarray(policy.support)[cells])
     np.testing.assert_array_equal(policy(x), np.where(np.asarray(at.support) >= LEAST_SUPPORT, advice, LEAVE))
     assert (policy.without_advice()(x) == LEAVE).all() and policy.without_advice().is_silent and not policy.is_silent
@@ -264,7 +267,13 @@ def test_streamed_sums_are_those_in_memory(policy: AssistedMeasuredPolicy, tmp_p
     write_parquet(path, people, features=WORLD.columns)
     columns = {"unit": "unit_id", "step": "step", "action": "action", "reward": "reward", "terminated": "terminated"}
     means = (Weights(policy), Unsupported(policy), Changed(policy), Gains(policy, jnp.asarray(0.5)))
-    sums = (*means, PracticeTable(policy, 5, 4.0, True))
+    corrected = CorrectedGains(policy, policy.value_feature, jnp.asarray(0.5), jnp.asarray(0.2), limits=PAIRS)
+    sums = (
+        *means,
+        PracticeTable(policy, 5, 4.0, True),
+        corrected,
+        ReturnSlopes(policy.value_feature, jnp.asarray(0.5)),
+    )
     for statistic in (*sums, PracticeResiduals(policy, policy.value_feature, False)):
         norm = statistic.l2("add-remove")
         lattice = choose_lattice(

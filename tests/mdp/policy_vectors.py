@@ -92,11 +92,10 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
     measured = _measured(rng)
     assistance = {
         "values": [round(rng.uniform(-1.0, 1.0), 3) for _ in range(11)],
-        "support": [round(max(rng.uniform(-0.2, 1.1), 0.0), 3) for _ in range(21)],
+        "support": [round(max(rng.uniform(-0.2, 1.1), 0.0), 3) for _ in range(112)],
         "max_ratio": 2.0,
         "max_weight": 3.0,
         "probability_edges": [0.1, 0.16, 0.24, 0.34, 0.48, 0.65],
-        "value_edges": [-0.4, 0.4],
         "least_support": 0.05,
         "advantage_unit": 1.5,
     }
@@ -104,7 +103,7 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
     without_limits = {**assisted_on_states, "strength": [0.5, 1, 0, 1], "max_ratio": "inf", "max_weight": "inf"}
     ruled = {**assisted_on_states, "num_actions": 3, "rules": _STATE_RULES, "state_names": names}
     withheld_in_states = {**ruled, "support": [0, 0.0, 0.9, 0.04], "strength": [1.0, 1.0, 0.0, 1.0]}
-    withheld = {**assisted, "assistance": {**assistance, "support": [0.0] * 21}}
+    withheld = {**assisted, "assistance": {**assistance, "support": [0.0] * 112}}
     return [
         (on_states, _STATE_MISTAKES),
         (by_step, _STATE_MISTAKES),

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from privrl.data.prepare.grid import GridColumn, StateGrid
 from privrl.mdp.assisted import AssistedPolicy
-from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy, count_cells
 from privrl.mdp.exported_policy import EpisodeState, ExportedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import BinnedAction, Category, Feature
@@ -249,7 +249,9 @@ def test_no_decision_of_a_policy_on_measurements_breaks_a_rule(rules: Rules, see
     except ValueError:
         return
     policy = measured(rules, seed)
-    assisted = AssistedMeasuredPolicy(policy, jnp.zeros(policy.features.dim), jnp.full(NUM_CELLS, 0.4), 2.0, 4.0)
+    assisted = AssistedMeasuredPolicy(
+        policy, jnp.zeros(policy.features.dim), jnp.full(count_cells(policy.num_actions), 0.4), 2.0, 4.0
+    )
     readers = [ExportedPolicy(json.loads(json.dumps(one.to_json()))) for one in (policy, assisted)]
     rows = jnp.asarray([[row[name] for name in NAMES] for row in EVERY])
     for previous in BEFORE:

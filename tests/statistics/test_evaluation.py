@@ -16,6 +16,7 @@ from privrl.audit.surface.queries import Query
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
+from privrl.statistics.corrected_gains import CorrectedGains, ReturnSlopes, read_slope
 from privrl.statistics.model_gains import LARGEST, WEIGHTS, ModelGains, NuisanceSums, StaySums
 from privrl.statistics.off_policy import Changed, Gains, Influences, ReturnSpread, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_table import PracticeTable
@@ -42,6 +43,12 @@ def centred(m):
     return jnp.asarray(float(m))
 
 
+def corrected(slope=0.3, m=0.69, policy=None, **more):
+    policy = assisted() if policy is None else policy
+    feature = TableValueFeature(A, H, TERMINAL, FEATURE)
+    return CorrectedGains(policy, feature, centred(m), centred(slope), **more)
+
+
 STATISTICS = {
     "returns": StayReturns(),
     "returns in a range": StayReturns((0.5, 2.5)),
@@ -62,6 +69,11 @@ STATISTICS = {
     "weights of pairs, logged": Weights(assisted(), PAIRS, logged=True),
     "gains, randomised, logged": Gains(assisted(), centred(0.6), limits=PAIRS, logged=True, least_propensity=0.1),
     "weights, randomised, logged": Weights(assisted(), PAIRS, logged=True, least_propensity=0.1),
+    "corrected gains": corrected(),
+    "corrected gains, large slope": corrected(-0.5, 0.2),
+    "corrected gains of pairs": corrected(0.2, limits=PAIRS),
+    "corrected gains of pairs, squared": corrected(0.2, 0.4, limits=PAIRS, squared=True),
+    "slopes": ReturnSlopes(TableValueFeature(A, H, TERMINAL, FEATURE), centred(0.3), (0.5, 2.5)),
     "influences": Influences(assisted()),
     "practice table": PracticeTable(assisted(), A, 1.5),
     "nuisance": NuisanceSums(sums()),
@@ -247,6 +259,10 @@ def test_the_expected_gain_is_the_difference_of_values_exactly():
     for m in (0.0, 0.4, 1.0):
         gains = Gains(policy, centred(m))
         assert mean(gains, p_practice) * gains.units == pytest.approx(gain, abs=1e-12)
+    feature = TableValueFeature(2, 3, (), jnp.array([0.2, -0.3, 0.3]))
+    for slope in (-0.3, 0.0, 0.1):  # the correction has mean 0 if b* is right, whatever the slope is
+        terms = CorrectedGains(policy, feature, centred(0.5), centred(slope))
+        assert mean(terms, p_practice) * terms.units == pytest.approx(gain, abs=1e-12)
     weights = Weights(policy)
     assert mean(weights, p_practice) * weights.units == pytest.approx([1.0], abs=1e-12)
     w = contributions(weights, people)[:, 0] * weights.units[0]
@@ -356,6 +372,42 @@ def test_the_model_of_a_program_that_sees_more_weighs_each_action_with_its_own_p
         found[logged] = float(chances @ np.asarray(copies)[:, 0, 0, 8])  # the sum of rho r
     assert found[True] == pytest.approx(reward.mean())
     assert found[False] < reward.mean() - 0.05
+
+
+@given(m=st.floats(0.0, 1.0), slope=st.floats(-0.5, 0.5))
+@settings(max_examples=20)
+def test_corrected_gains_stay_in_their_range(m, slope):
+    people = hostile_people(6)
+    for squared in (False, True):
+        terms = corrected(slope, m, limits=PAIRS, squared=squared)
+        low, high = np.array([terms.interval(W) for _, W in PAIRS]).T
+        found = contributions(terms, people) * terms.units
+        assert (found >= low - 1e-9).all() and (found <= high + 1e-9).all()
+        assert (low <= 0.0).all() and (high >= 0.0).all()
+
+
+def test_a_wrong_estimate_of_practice_is_corrected_as_far_as_the_feature_predicts_returns():
+    """One decision, whose state decides the return: b* is a mean over two states with the same cell."""
+    practice, f = np.array([0.2, 0.6]), np.array([-1.0, 1.0])
+    policy = AssistedPolicy(jnp.array([1, 1]), jnp.full(2, 0.4), 1.5, 4.0)
+    pairs = list(itertools.product(range(2), range(2)))
+    states, actions = (np.array(x)[:, None, None] for x in zip(*pairs, strict=True))
+    rewards = 0.5 + 0.25 * f[states]  # treatment changes nothing, so every gain is 0
+    people = Trajectory(states, actions, rewards, np.full_like(states, -1), np.ones((4, 1), int))
+    chances = np.array([0.5 * (practice[s] if a == 1 else 1.0 - practice[s]) for s, a in pairs])
+    feature = TableValueFeature(2, 1, (), jnp.asarray(f))
+    slopes = ReturnSlopes(feature, centred(0.5))
+    slope = read_slope(100 * chances @ contributions(slopes, people), 100)
+    assert slope == pytest.approx(0.25)
+    wrong = chances @ contributions(Gains(policy, centred(0.5)), people)
+    right = chances @ contributions(CorrectedGains(policy, feature, centred(0.5), centred(slope)), people)
+    assert wrong[0] > 0.005 and right[0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_slope_has_a_bound_whatever_was_released():
+    assert read_slope(np.array([80.0, 100.0]), 1_000) == 0.5 and read_slope(np.array([-9.0, 0.0]), 100) == -0.5
+    assert read_slope(np.array([1.0, -50.0]), 100) == pytest.approx(0.2)  # a square that noise has made negative
+    assert read_slope(np.array([np.nan, 1.0]), 100) == read_slope(np.array([1.0, np.inf]), 100) == 0.0
 
 
 def test_several_stays_count_as_their_mean():

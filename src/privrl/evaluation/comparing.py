@@ -1,6 +1,7 @@
 """What every evaluator does: advice and practice in, releases about people who were not treated by it, estimates out.
 
     practice         mean return                                   first, since the gain is centred at it
+    practice-slope   how returns depend on f                       only on measurements, for the correction of the gain
     practice-table   hits and misses of the advised action         only where practice is not known otherwise
     unsupported      share of decisions without supported advice
     changed          share of decisions that the assisted policy changes
@@ -33,7 +34,6 @@ from privrl.contracts.release import Release
 from privrl.evaluation.decision import HIDDEN_INFORMATION, Basis, Bound
 from privrl.evaluation.estimates import (
     ERROR_RATE,
-    FITTED,
     Assumption,
     Evaluation,
     Interval,
@@ -50,8 +50,10 @@ from privrl.evaluation.support import Support
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature
+from privrl.statistics.corrected_gains import CorrectedGains, ReturnSlopes, read_slope
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.off_policy import (
+    AbstractPairMeans,
     Changed,
     Gains,
     Influences,
@@ -243,8 +245,9 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         if self._enough("The gain of the assisted policy", returns, ("practice-table",), refused):
             return True
         if returns.noise.white == "normal":
-            for name in ("gain", "gain-square"):
-                ask.skip(name, to=("practice-table",))
+            for name in ("gain", "gain-square", "practice-slope"):
+                if self._declares(name):
+                    ask.skip(name, to=("practice-table",))
         return False
 
     def _enough(self, what: str, returns: Release, rests_on: tuple[str, ...], refused: list[str]) -> bool:
@@ -279,27 +282,18 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         """What the assisted policy adds with each pair of limits, as shares of the range of returns.
 
         With estimated weights it is E[w (G-m)]/E[w], as if they had the mean 1. Its standard error holds that of the
-        estimated b*, and the interval has the allowance `fitted`.
+        estimated b*, and the interval has an allowance for what the estimate of practice misses.
         """
-        at = (policy, jnp.asarray(centre), self.return_range)
-        terms, squares = (
-            Gains(
-                *at,
-                squared=squared,
-                limits=self.limits,
-                logged=self.logged,
-                least_propensity=self.least_propensity,
-            )
-            for squared in (False, True)
-        )
+        terms, squares = self._gain_terms(ask, policy, centre)
         first, second, found = ask("gain", terms), ask("gain-square", squares), []
         estimated = support if not (self.public or self.logged) else None
         for j, (max_ratio, max_weight) in enumerate(self.limits):
             error = 0.0 if estimated is None else estimated.gain_error(self.people, max_ratio, policy.strengths, spread)
-            entries = PairEntry(first, j, terms), PairEntry(second, j, squares)
-            gain = certified_interval(*entries, self.people, max_weight, error, among=self._candidates)
+            both = PairEntry(first, j, terms), PairEntry(second, j, squares)
+            gain = certified_interval(*both, self.people, max_weight, error, among=self._candidates)
             if estimated is not None:
-                gain = gain.scaled(1.0 / max(balances[j].value, 0.5)).wider(self.fitted)
+                scale, deviation = 1.0 / max(balances[j].value, 0.5), math.sqrt(released_variance(*both, self.people))
+                gain = gain.scaled(scale).wider(self.allowance(scale * deviation))
             found.append(PairGain(max_ratio, max_weight, gain))
         return tuple(found)
 
@@ -308,10 +302,24 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         """How many bounds share the error rate: those of the pairs, and that of the model if it may decide."""
         return (len(self.limits) if self.bounded else 0) + self.markov
 
-    @property
-    def fitted(self) -> float:
-        """The allowance of a gain with estimated weights, as a share of the range of returns."""
-        return FITTED
+    def _gain_terms(self, ask: Ask, policy: AbstractAssisted, centre: float) -> tuple[AbstractPairMeans, ...]:
+        """D and its square; corrected if there is a release for that (`statistics/corrected_gains.py`)."""
+        m, ways = jnp.asarray(centre), (False, True)
+        if not self._declares("practice-slope"):
+            plain = (policy, m, self.return_range)
+            stated = (self.limits, self.logged, self.least_propensity)
+            return tuple(Gains(*plain, way, *stated) for way in ways)
+        found = ask("practice-slope", ReturnSlopes(self.value_feature, m, self.return_range))
+        slope = jnp.asarray(read_slope(np.asarray(found.value, float), self.people))
+        corrected = (policy, self.value_feature, m, slope, self.return_range)
+        return tuple(CorrectedGains(*corrected, squared=way, limits=self.limits) for way in ways)
+
+    @abc.abstractmethod
+    def allowance(self, deviation: float) -> float:
+        """The allowance of a gain with estimated weights, as a share of the range of returns.
+
+        `deviation`: the standard deviation of D over people.
+        """
 
     def _model(self, ask: Ask, policy: AbstractAssisted, refused: list[str]) -> Interval | None:
         """The gain of the whole advice, in a finite world."""
@@ -361,7 +369,7 @@ class PairEntry(NamedTuple):
 
     release: Release
     pair: int
-    statistic: Gains
+    statistic: AbstractPairMeans
 
     @property
     def unit(self) -> float:
@@ -384,10 +392,15 @@ def certified_interval(
     noise nothing else would allow for it. `error` is a further standard error, of an estimated b*.
     """
     value, among = first.mean(people), len(first.statistic.pairs) if among is None else among
-    noise = float(np.max(second.release.noise.std)) * second.unit / people
     rare = largest**2 * math.log(among / ERROR_RATE) / people
-    variance = max(second.mean(people) - value**2, 0.0) + noise + rare + error**2 * people
+    variance = released_variance(first, second, people) + rare + error**2 * people
     return Interval.of(value, variance, people, first.release.noise, unit=first.unit, among=among)
+
+
+def released_variance(first: PairEntry, second: PairEntry, people: int) -> float:
+    """The released second moment minus mean^2 (if positive) plus one standard deviation of its noise."""
+    noise = float(np.max(second.release.noise.std)) * second.unit / people
+    return max(second.mean(people) - first.mean(people) ** 2, 0.0) + noise
 
 
 def _mean(release: Release, people: int, largest: float) -> Interval:

@@ -25,9 +25,11 @@ ERROR_RATE = 0.05
 """Of an interval, and of the one-sided lower bound that decides on a release."""
 NEGLIGIBLE = 0.027
 """Practice is taken to follow the recorded state alone where all entries of `PracticeResiduals` are surely below."""
-FITTED = 0.04
-"""The allowance of a gain with weights that are estimated in cells of measurements, as a share of the range of returns,
-and of their mean."""
+FITTED = 0.01
+"""The allowance of a gain with weights that are estimated in cells of measurements, in standard deviations of D over
+people: by how much practice differs within a cell."""
+BALANCED = 0.04
+"""The allowance of a mean weight, if practice is estimated."""
 FITTED_STATES = 0.005
 """The allowance of a gain with probabilities of practice that are estimated state by state, as a share of the range of
 returns, for errors that multiply; single errors are in the standard error."""
@@ -378,7 +380,7 @@ def is_balanced(balance: Interval, *, public: bool, assumption: Assumption = "ch
     """Whether the mean weight may be 1; with logged probabilities, which are clipped, whether it may be at most 1."""
     if assumption == "logged":
         return balance.low <= 1.0
-    allowed = balance if public else balance.wider(FITTED)
+    allowed = balance if public else balance.wider(BALANCED)
     return allowed.low <= 1.0 <= allowed.high
 
 

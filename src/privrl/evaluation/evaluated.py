@@ -132,6 +132,7 @@ class Evaluated(AbstractOfflineAnalysis):
             public=self.practice is not None,
             bounded=self._bounded,
             modelled=self._modelled,
+            in_cells=bool(self.measurements),
             assumption=self.assumption,
             markov=self.markov,
         )

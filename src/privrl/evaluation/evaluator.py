@@ -152,8 +152,7 @@ class Evaluator(AbstractEvaluator):
         found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged else TRUSTED)
         return self._policy(jnp.asarray(found.probability)), found
 
-    @property
-    def fitted(self) -> float:
+    def allowance(self, deviation: float) -> float:
         return FITTED_STATES
 
     def _policy(self, support: Float[Array, " S"]) -> AssistedPolicy:

@@ -14,12 +14,12 @@ from jaxtyping import Array, Float
 from privrl.contracts.learner import Ask
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import AbstractEvaluator
-from privrl.evaluation.estimates import Assumption
+from privrl.evaluation.estimates import FITTED, Assumption
 from privrl.evaluation.evaluator import check_randomised
 from privrl.evaluation.shares import releases
 from privrl.evaluation.support import TRUSTED_CELLS, TRUSTED_FOR_ALPHA, Support, estimated_support
 from privrl.learners.restriction import list_rules
-from privrl.mdp.assisted_measured import NUM_CELLS, AssistedMeasuredPolicy, find_unit
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy, count_cells, find_unit
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Measurement
 from privrl.mdp.value_features import MeasuredValueFeature
@@ -62,7 +62,7 @@ class MeasuredEvaluator(AbstractEvaluator):
         check_sizes(horizon=self.horizon, people=self.people)
         check_range(*self.return_range)
         check_array("values", self.values, (self.advice.features.dim,))
-        self._policy(jnp.zeros(NUM_CELLS))  # refuses limits out of range
+        self._policy(None)  # refuses limits out of range
         check_randomised(self.assumption, self.least_propensity)
 
     @property
@@ -74,7 +74,8 @@ class MeasuredEvaluator(AbstractEvaluator):
         return self.advice.columns
 
     def declare(self) -> tuple[Declared, ...]:
-        return releases(public=False, bounded=self.bounded, modelled=False, assumption=self.assumption)
+        kind = {"public": False, "modelled": False, "in_cells": True}
+        return releases(bounded=self.bounded, assumption=self.assumption, **kind)
 
     def bounds(self) -> dict[str, Any]:
         return super().bounds() | list_rules(self.advice.rules)
@@ -91,13 +92,17 @@ class MeasuredEvaluator(AbstractEvaluator):
         if not self.logged:
             refused.append("The probabilities of practice are estimated, not public: nothing is certified.")
         refused.append("The whole advice is not modelled on measurements.")
+        without = self._policy(None)
         if self.assumption == "randomised":
-            return self._policy(jnp.full(NUM_CELLS, self.least_propensity)), None
-        without = self._policy(jnp.zeros(NUM_CELLS))
+            return self._policy(jnp.full(without.support.shape, self.least_propensity)), None
         table = ask("practice-table", PracticeTable(without, self.advice.num_actions, _NORM, every=True))
         found = estimated_support(table, TRUSTED_FOR_ALPHA if self.logged else TRUSTED_CELLS)
         return self._policy(jnp.asarray(found.probability)), found
 
-    def _policy(self, support: Float[Array, " K"]) -> AssistedMeasuredPolicy:
+    def allowance(self, deviation: float) -> float:
+        return FITTED * deviation
+
+    def _policy(self, support: Float[Array, " K"] | None) -> AssistedMeasuredPolicy:
+        support = jnp.zeros(count_cells(self.advice.num_actions)) if support is None else support
         unit = find_unit(self.advice) if self.advantage_unit is None else self.advantage_unit
         return AssistedMeasuredPolicy(self.advice, self.values, support, *self.limits[0], unit)

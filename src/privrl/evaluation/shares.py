@@ -13,6 +13,7 @@ _ALWAYS = {"practice": 4.0, "unsupported": 1.0, "changed": 1.0}
 _RESIDUALS = {"checked": 20.0, "recorded": 8.0}  # a stated assumption only has to be contradicted
 _BOUNDED = {"balance": 3.0}
 _SPREAD = {"practice-spread": 2.0}
+_SLOPE = {"practice-slope": 2.0}
 # Noise in the square only widens the interval, by little where noise in the gain itself does: its share is small.
 _GAIN = {"gain": 36.0, "gain-square": 4.0}
 _INFLUENCES = {"influences": 6.0}
@@ -22,15 +23,22 @@ _DECIDES = 2.0  # times these shares, if the model may decide on a release
 
 
 def releases(
-    *, public: bool, bounded: bool, modelled: bool, assumption: Assumption = "checked", markov: bool = False
+    *,
+    public: bool,
+    bounded: bool,
+    modelled: bool,
+    in_cells: bool = False,
+    assumption: Assumption = "checked",
+    markov: bool = False,
 ) -> tuple[Declared, ...]:
     """What is released, with its share of mu^2 in percent.
 
     `public`: the probabilities of practice are; `bounded`: weights are, so `max_weight` is finite; `modelled`: there is
-    a value feature; `markov`: the study states that the recorded state is complete, so a model may decide. What is not
-    released leaves its share to the others. With logged probabilities, no checks of practice are needed. The
-    whole advice is modelled only if practice is checked, or the recorded state is stated to be complete. If no action
-    had less than a public probability, practice is not estimated.
+    a value feature for a model; `in_cells`: practice is estimated in cells of measurements; `markov`: the study states
+    that the recorded state is complete, so a model may decide. What is not released leaves its share to the others.
+    With logged probabilities, no checks of practice are needed. The whole advice is modelled only if practice is
+    checked, or the recorded state is stated to be complete. If no action had less than a public probability, practice
+    is not estimated.
     """
     logged = assumption in ("logged", "randomised")
     shares = _ALWAYS | (_BOUNDED | _GAIN if bounded else {})
@@ -38,6 +46,7 @@ def releases(
     if not public and assumption != "randomised":
         shares |= {"practice-table": _TABLE[assumption]}
     shares |= _SPREAD if bounded and not (public or logged) else {}
+    shares |= _SLOPE if bounded and in_cells and not logged else {}
     shares |= _INFLUENCES if bounded and public and not logged else {}
     if modelled and (markov or assumption == "checked"):
         shares |= {name: share * (_DECIDES if markov else 1.0) for name, share in MODEL.items()}

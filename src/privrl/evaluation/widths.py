@@ -17,10 +17,12 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
+from privrl.statistics.corrected_gains import CorrectedGains
 from privrl.statistics.model_gains import LARGEST
-from privrl.statistics.off_policy import Gains
+from privrl.statistics.off_policy import AbstractPairMeans, Gains, Limits
 from privrl.statistics.practice_residuals import PracticeResiduals
 
+_SLOPE = 0.15  # of returns against the value feature, on measurements
 _MODEL_VARIANCE = 0.25  # of psi over stays, measured where advice follows practice in half of its decisions
 
 
@@ -90,7 +92,7 @@ def plan_widths(
     policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *limits[0])
     public, modelled = public and not in_cells, modelled and not in_cells
     markov = markov and modelled
-    settings = {"bounded": math.isfinite(policy.bound), "modelled": modelled, "markov": markov}
+    settings = {"bounded": math.isfinite(policy.bound), "modelled": modelled, "in_cells": in_cells, "markov": markov}
     declared = releases(public=public, assumption=assumption, **settings)
     known, checked = public or assumption in ("logged", "randomised"), assumption == "checked"
     ledger, names = budget.calibrate(declared), {d.name for d in declared}
@@ -110,22 +112,39 @@ def plan_widths(
     gain = at_most = model = None
     among = len(limits) + markov
     counted = "gain" in names and (known or people * ledger.parameter("practice-table") >= LEAST_STRENGTH)
-    allowance = FITTED if in_cells else FITTED_STATES
     if counted:
-        centre, logged = jnp.asarray(0.0 if assumption == "logged" else m), assumption == "logged"
-        both = (Gains(policy, centre, squared=squared, limits=limits, logged=logged) for squared in (False, True))
+        logged = assumption == "logged"
+        corrected, centre = in_cells and not known, 0.0 if logged else m
+        both = (_gains(policy, centre, limits, squared, corrected, logged) for squared in (False, True))
         first, second = (one.l2("replace-one") * float(one.units[0]) for one in both)
         first, second = first / ledger.spend("gain"), second / ledger.spend("gain-square") / people
         largest, spread = policy.bound - 1.0, m if logged else variance_bound(m, 1.0)
         gain, at_most = (
-            width(weights * spread + second, first, 0.0 if known else allowance, among)
-            for weights in (min(weight_variance, largest), largest)
+            width(variance, first, _allowance(variance, known, in_cells), among)
+            for variance in (weights * spread + second for weights in (min(weight_variance, largest), largest))
         )
     if modelled and not refused:
         square = LARGEST**2 / ledger.spend("model-square") / people
         noise = 2.0 * LARGEST / ledger.spend("model-gain")
         model = width(_MODEL_VARIANCE + square, noise, ABSOLUTE, among if markov else 1)
     return Widths(people, width(variance_bound(m, 1.0), 1.0 / practice), gain, at_most, model, needed)
+
+
+def _gains(
+    policy: AssistedPolicy, m: float, limits: Limits, squared: bool, corrected: bool, logged: bool
+) -> AbstractPairMeans:
+    """What is released of the gain; if it is corrected, with a guess of the slope of returns."""
+    if not corrected:
+        return Gains(policy, jnp.asarray(m), squared=squared, limits=limits, logged=logged)
+    feature = TableValueFeature(1, 1, (), jnp.zeros(1))
+    return CorrectedGains(policy, feature, jnp.asarray(m), jnp.asarray(_SLOPE), squared=squared, limits=limits)
+
+
+def _allowance(variance: float, known: bool, in_cells: bool) -> float:
+    """For what the estimate of practice misses."""
+    if known:
+        return 0.0
+    return FITTED * math.sqrt(variance) if in_cells else FITTED_STATES
 
 
 def people_needed(

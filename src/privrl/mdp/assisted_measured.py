@@ -1,9 +1,10 @@
 """An assisted policy on rows of measurements: a policy on measurements, and how often practice does what it advises.
 
 How often practice takes the advised action is measured in cells. Cells are cut by P(a*|x), the policy's own estimate of
-practice (`MeasuredPolicy.practice_probabilities`), at .1, .16, .24, .34, .48 and .65, and by f(x), how well people fare
-from x under practice, at -.4 and .4. So b* is a mean over a cell and not a published probability: weights always lie in
-their range, and their mean is 1 if practice is the same throughout each cell.
+practice (`MeasuredPolicy.practice_probabilities`), at .1, .16, .24, .34, .48 and .65, by the advised action a* itself,
+and by the action that is most likely under P: practice often follows steps, which a quadratic P misses, and P is then
+too large for some actions and too small for others. So b* is a mean over a cell and not a published probability:
+weights always lie in their range, and their mean is 1 if practice is the same throughout each cell.
 """
 
 from collections.abc import Mapping
@@ -22,11 +23,14 @@ from privrl.mdp.rules import Rules
 from privrl.mdp.value_features import MeasuredValueFeature
 
 PROBABILITY_EDGES = (0.1, 0.16, 0.24, 0.34, 0.48, 0.65)
-VALUE_EDGES = (-0.4, 0.4)
-NUM_CELLS = (len(PROBABILITY_EDGES) + 1) * (len(VALUE_EDGES) + 1)
 _OWN = ("values", "measured_support", "max_ratio", "max_weight", "advantage_unit")
 ASSISTED_ARRAY_NAMES = ARRAY_NAMES | set(_OWN)
 """The names of the arrays of a saved assisted policy on measurements."""
+
+
+def count_cells(num_actions: int) -> int:
+    """K, the number of cells."""
+    return (len(PROBABILITY_EDGES) + 1) * num_actions**2
 
 
 def advantage_over_practice(
@@ -73,10 +77,9 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     advantage_unit: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
 
     def __check_init__(self) -> None:
-        if self.support.shape != (NUM_CELLS,):
-            raise ValueError(
-                f"`support` has shape {self.support.shape}; it must hold {NUM_CELLS} numbers, one per cell."
-            )
+        cells = count_cells(self.advice.num_actions)
+        if self.support.shape != (cells,):
+            raise ValueError(f"`support` has shape {self.support.shape}; it must hold {cells} numbers, one per cell.")
 
     @property
     def value_feature(self) -> MeasuredValueFeature:
@@ -96,11 +99,11 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         return jnp.ones(actions.shape, bool)  # the advice is chosen among the allowed actions
 
     def cells(self, observations: Float[Array, "*n D"], previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
-        taken = self.choose(observations, previous)[..., None]
-        P = jnp.take_along_axis(self.advice.practice_probabilities(observations), taken, axis=-1)[..., 0]
-        row = jnp.searchsorted(jnp.asarray(PROBABILITY_EDGES), P, side="right")
-        column = jnp.searchsorted(jnp.asarray(VALUE_EDGES), self.value_feature.of(observations), side="right")
-        return row * (len(VALUE_EDGES) + 1) + column
+        P, A = self.advice.practice_probabilities(observations), self.advice.num_actions
+        advised = self.choose(observations, previous)
+        P_advised = jnp.take_along_axis(P, advised[..., None], axis=-1)[..., 0]
+        row = jnp.searchsorted(jnp.asarray(PROBABILITY_EDGES), P_advised, side="right")
+        return (row * A + advised) * A + P.argmax(axis=-1)
 
     def strength_at(
         self, observations: Float[Array, "*n D"], advice: Int[Array, "*n"], cell: Int[Array, "*n"]
@@ -125,7 +128,6 @@ class AssistedMeasuredPolicy(AbstractAssisted):
             "max_weight": to_json_number(self.max_weight),
             "advantage_unit": float(self.advantage_unit),
             "probability_edges": list(PROBABILITY_EDGES),
-            "value_edges": list(VALUE_EDGES),
             "least_support": LEAST_SUPPORT,
         }
         return {**self.advice.to_json(), "kind": ASSISTED, "assistance": assistance}

@@ -265,8 +265,7 @@ class ExportedPolicy:
             return _Choice(best, unusual=unusual)
         kept = content["assistance"]
         place = bisect_right(kept["probability_edges"], likely[best] / sum(likely))
-        value = _clip(_dot(phi, kept["values"]), -1.0, 1.0, nan=0.0)
-        place = place * (len(kept["value_edges"]) + 1) + bisect_right(kept["value_edges"], value)
+        place = (place * len(gains) + best) * len(gains) + likely.index(max(likely))
         ahead, unit = gains[best] - _dot(likely, gains) / sum(likely), kept["advantage_unit"]
         strength = _clip(ahead / unit, 0.0, 1.0) if unit > 0.0 else 1.0
         return _Choice(best, kept["support"][place], unusual, strength=strength)

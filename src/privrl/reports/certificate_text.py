@@ -148,6 +148,7 @@ _COMPARISON = {
     "practice": "the mean return under current practice",
     "practice-table": "how often current practice takes the advised action in each state",
     "practice-spread": "how much returns differ between people under current practice",
+    "practice-slope": "how returns under current practice depend on how well people are expected to fare",
     "unsupported": "the share of decisions with too little data to advise",
     "changed": "the share of decisions that the policy changes",
     "residuals": "whether current practice depends on the recorded state only",

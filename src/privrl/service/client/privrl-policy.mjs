@@ -125,8 +125,7 @@ function chooseOnMeasurements({ content, columns, assisted, actions }, observati
   if (!assisted) return { choice, unusual };
   const kept = content.assistance, upTo = (edges, x) => edges.filter((edge) => edge <= x).length;
   const whole = likely.reduce((sum, p) => sum + p, 0), place = upTo(kept.probability_edges, likely[choice] / whole);
-  const value = clip(dot(phi, kept.values), -1, 1, 0);
-  const support = kept.support[place * (kept.value_edges.length + 1) + upTo(kept.value_edges, value)];
+  const support = kept.support[(place * actions + choice) * actions + likely.indexOf(Math.max(...likely))];
   const ahead = gains[choice] - dot(likely, gains) / whole, unit = kept.advantage_unit;
   return { choice, support, strength: unit > 0 ? clip(ahead / unit, 0, 1, 0) : 1, unusual };
 }
