@@ -237,50 +237,58 @@ def summary(lines: list[dict[str, Any]]) -> Iterator[str]:
     cells: dict[tuple[str, int], list[dict[str, Any]]] = collections.defaultdict(list)
     for line in lines:
         cells[line["world"], line["people"]].append(line)
-    sizes = sorted({people for _, people in cells})
-    yield "| mode | people | share of the gain released | target | worlds in which the whole advice helps |"
+    yield "| mode | people | share of the gain released | in worlds of states | target |"
     yield "|---|---:|---:|---:|---:|"
     for mode in MODES:
-        for people in sizes:
-            helped = [found for (_, n), found in cells.items() if n == people and _mean(found, "whole") > 0.0]
-            whole = sum(_mean(found, "whole") for found in helped)  # every world counts once
-            out = sum(float(np.mean([_released(line, mode) for line in found])) for found in helped)
+        for people in sorted({people for _, people in cells}):
             target = TARGETS.get((mode, people))
-            wanted = "" if target is None else f"{target:.0%}"
-            yield f"| {mode} | {people:,} | {out / whole if whole else math.nan:.0%} | {wanted} | {len(helped)} |"
-    yield ""
-    modes = (" | ".join(f"{mode}: {what}" for mode in MODES) for what in ("released", "bound holds"))
-    yield f"| world | people | studies | whole advice | {' | '.join(modes)} |"
-    yield f"|---|---:|---:|---:|{'---|' * (2 * len(MODES))}"
-    for (world, people), found in sorted(cells.items()):
-        row = [f"`{world}`{'*' if world in SEEN else ''}", f"{people:,}", f"{len(found)}"]
-        row.append(f"{_mean(found, 'whole'):+.4f}")
-        for mode in MODES:
-            if mode not in found[0]:
-                row.append("")
-                continue
-            gains = np.array([_released(line, mode) for line in found])
-            error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
-            harm = " **loss**" if gains.mean() < -0.002 - 2.0 * np.nan_to_num(error) else ""
-            given = sum(line[mode]["released"] for line in found)
-            row.append(f"{gains.mean():+.4f} +- {error:.4f} ({given} of {len(found)}){harm}")
-        row += [_coverage(found, mode) for mode in MODES]
-        yield f"| {' | '.join(row)} |"
+            shares = (_share(cells, mode, people, states_only=only) for only in (False, True))
+            row = (mode, f"{people:,}", *(f"{one:.0%}" for one in shares), "" if target is None else f"{target:.0%}")
+            yield f"| {' | '.join(row)} |"
+    for what, cell in (("released", _gain), ("bound holds", _coverage)):
+        yield ""
+        yield f"| world | people | studies | whole advice | {' | '.join(f'{mode}: {what}' for mode in MODES)} |"
+        yield f"|---|---:|---:|---:|{'---:|' * len(MODES)}"
+        for (world, people), found in sorted(cells.items()):
+            name, whole = f"`{world}`{'*' if world in SEEN else ''}", f"{_mean(found, 'whole'):+.4f}"
+            told = (cell(found, mode) if mode in found[0] else "" for mode in MODES)
+            yield f"| {' | '.join((name, f'{people:,}', f'{len(found)}', whole, *told))} |"
     yield ""
     yield (
-        f"The last {len(MODES)} columns count lower bounds that are below the true gain of the policy that they are "
-        "about, among studies with a bound; if practice follows hidden severity, only (a) promises that. An asterisk "
-        "marks worlds on which earlier constants were chosen."
+        "The first of these tables has the mean gain of what was released, its standard error, and the number of "
+        "studies that released something. The second counts lower bounds that are below the true gain of the policy "
+        "that they are about, among studies with a bound. An asterisk marks worlds on which earlier constants were "
+        "chosen."
     )
+
+
+def _share(cells: dict[tuple[str, int], list[dict[str, Any]]], mode: str, people: int, *, states_only: bool) -> float:
+    """Gains released over gains of the whole advice, in worlds where it helps; every world counts once."""
+    helped = [
+        found
+        for (world, n), found in cells.items()
+        if n == people and _mean(found, "whole") > 0.0 and not (states_only and world in MEASURED)
+    ]
+    whole = sum(_mean(found, "whole") for found in helped)
+    return sum(float(_gains(found, mode).mean()) for found in helped) / whole if whole else math.nan
+
+
+def _gain(found: list[dict[str, Any]], mode: str) -> str:
+    gains, given = _gains(found, mode), sum(line[mode]["released"] for line in found)
+    if not given:
+        return "none"
+    error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
+    harm = " **loss**" if gains.mean() < -0.002 - 2.0 * np.nan_to_num(error) else ""
+    return f"{gains.mean():+.4f} +- {error:.4f} ({given}){harm}"
+
+
+def _gains(found: list[dict[str, Any]], mode: str) -> np.ndarray:
+    """The true gains of what was released; 0 if nothing was, or if this mode does not apply to the world."""
+    return np.array([line[mode]["true"] if mode in line and line[mode]["released"] else 0.0 for line in found])
 
 
 def _mean(found: list[dict[str, Any]], name: str) -> float:
     return float(np.mean([line[name] for line in found]))
-
-
-def _released(line: dict[str, Any], mode: str) -> float:
-    """The true gain of what was released; 0 if this mode does not apply to the world."""
-    return float(line[mode]["true"]) if mode in line and line[mode]["released"] else 0.0
 
 
 def _coverage(found: list[dict[str, Any]], mode: str) -> str:
