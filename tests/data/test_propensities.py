@@ -110,15 +110,34 @@ def test_a_program_that_decides_at_random_states_its_least_probability(tmp_path:
 
 
 def test_a_propensity_below_the_stated_least_one_is_refused_and_not_quoted(tmp_path: Path) -> None:
-    stays = logged(40)
+    stays, least = logged(40), 0.45
+    assert stays.propensities is not None
+    stays.propensities[3, 0] = 0.4321
     write_parquet(tmp_path / "stays.parquet", stays)
-    least = float(np.asarray(ENV.behaviour).min()) + 0.01
     with pytest.raises(TableError, match=r"below its public bound.*`least_propensity`") as caught:
         Episodes.from_trajectories(
             stays, num_states=ENV.num_states, num_actions=ENV.num_actions, least_propensity=least
         )
-    assert f"{least - 0.01:.3f}" not in str(caught.value)
+    assert "0.43" not in str(caught.value)
     with pytest.raises(TableError, match="below its public bound"):
+        read_parquet(tmp_path / "stays.parquet", **COLUMNS, propensity="propensity", least_propensity=least).check()
+
+
+def test_a_propensity_that_leaves_too_little_for_another_action_is_refused_and_not_quoted(tmp_path: Path) -> None:
+    """Above 1 - (A-1) p_min, some action had less than p_min: weights would then have a mean below 1."""
+    stays, least = logged(40), 0.06
+    assert stays.propensities is not None
+    largest = 1.0 - (ENV.num_actions - 1) * least
+    sizes: dict[str, Any] = {"num_states": ENV.num_states, "num_actions": ENV.num_actions, "least_propensity": least}
+    taken = np.arange(H) < stays.length[:, None]
+    stays.propensities[taken] = np.minimum(stays.propensities[taken], largest)
+    Episodes.from_trajectories(stays, **sizes)
+    stays.propensities[3, 0] = largest + 0.0123
+    with pytest.raises(TableError, match=r"above what its public bound allows at episode 3, step 0") as caught:
+        Episodes.from_trajectories(stays, **sizes)
+    assert f"{largest + 0.0123:.3f}" not in str(caught.value)
+    write_parquet(tmp_path / "stays.parquet", stays)
+    with pytest.raises(TableError, match="above what its public bound allows"):
         read_parquet(tmp_path / "stays.parquet", **COLUMNS, propensity="propensity", least_propensity=least).check()
 
 
@@ -130,6 +149,8 @@ def test_least_probabilities_that_cannot_serve_are_refused() -> None:
         Episodes.from_trajectories(plain, **sizes, least_propensity=0.2)
     with pytest.raises(ValueError, match="at least 0 and below 1"):
         Episodes.from_trajectories(stays, **sizes, least_propensity=1.5)
+    with pytest.raises(ValueError, match=f"probabilities of {ENV.num_actions} actions add up to 1"):
+        Episodes.from_trajectories(stays, **sizes, least_propensity=1.01 / ENV.num_actions)
     small = Episodes.from_trajectories(stays, **sizes, least_propensity=0.01)
     with pytest.raises(ValueError, match=r"0\.05. Leave it out"):
         privrl.evaluate(small, np.zeros(ENV.num_states, int), epsilon=3.0, delta=1e-6, key=0)

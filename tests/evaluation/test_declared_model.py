@@ -127,8 +127,8 @@ def test_without_a_limit_advice_goes_on_however_large_the_weight_is():
         state = reader.record(state, advice, 1)
     assert state.weight == 1e300
     assert reader.record(state, reader.decide(0, state, 0.5), 0).weight == 0.0
-    states, taken = jnp.zeros(500, int), jnp.ones(500, int)
-    assert np.asarray(policy.changed_decisions(states, taken, jnp.ones(500, bool))) == pytest.approx(0.95)
+    states, others = jnp.zeros(500, int), jnp.zeros(500, int)
+    assert np.asarray(policy.changed_decisions(states, others, jnp.ones(500, bool))) == pytest.approx(1.0)
 
 
 def test_the_page_repeats_the_statement_and_shows_the_model_among_the_limits(declared):

@@ -447,14 +447,13 @@ def test_numbers_by_hand():
     assert float(contribution(Unsupported(assisted(support=jnp.array([0.3, 0.3, 0.04, 0.0]))), record)[0]) == (
         pytest.approx(1 / 3)
     )
-    # Whatever was recorded, the weight under the policy is 1.5 or 1 - alpha after state 0, then 1.25 times this.
-    changed = [alpha * 0.7, 1.0 * 0.2, alpha * 0.7]
-    assert float(contribution(Changed(assisted()), record)[0]) == pytest.approx(np.mean(changed))
-    # With C = 1.4 the policy takes action 0 first, with probability .42 (in 13 of 32 draws), and then ends advice.
-    first, weight = 0.4 * 0.3, (1 - 0.4 * 0.3 / 0.7) * 1.25
-    rest = 0.2 + (1.4 / weight - 1) * 0.3
-    ended = Changed(assisted(max_weight=1.4))
-    assert float(contribution(ended, record)[0]) == pytest.approx((first + 19 / 32 * rest) / 3)
+    # The advised action was recorded at the first two steps. At the last, it is drawn with probability alpha.
+    assert float(contribution(Changed(assisted()), record)[0]) == pytest.approx(alpha / 3)
+    # With C = 1.4 and another first action, 5 of 32 draws take the advice first, which ends advice.
+    first = 0.4 * 0.3 / 0.7
+    last = (1.4 / ((1 - first) * 1.25) - 1) * 0.3 / 0.7
+    ended = contribution(Changed(assisted(max_weight=1.4)), stay([0, 2, 0], [1, 2, 1], [0.0, 0.0, 1.0], [2, 0, 3]))
+    assert float(ended[0]) == pytest.approx((first + 27 / 32 * last) / 3)
     table = np.asarray(contribution(PracticeTable(assisted(), A, 3.0), record))
     np.testing.assert_allclose(table, [[1, 0], [0, 0], [1, 0], [0, 0]])
     copies, first = compiled(sums().of, jax.tree.map(lambda x: x[0], record), 1.0)

@@ -247,7 +247,7 @@ def _checked_block(
         following = _checked_states(flat["next_states"], "next_states", bounds, place, unknown=True)
     logged = flat.get("propensities")
     if logged is not None:
-        logged = check_propensities(logged, "propensities", place, bounds.least_propensity)
+        logged = check_propensities(logged, "propensities", place, bounds)
     return Block(owner, length, states, actions, rewards, following, logged)
 
 

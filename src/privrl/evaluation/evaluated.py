@@ -64,7 +64,7 @@ class Evaluated(AbstractOfflineAnalysis):
         check_range(*self.return_range)
         for pair in choose_limits(self.max_ratio, self.max_weight):
             AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *pair)  # refuses limits out of range
-        check_randomised(self.assumption, self.least_propensity)
+        check_randomised(self.assumption, self.least_propensity, self.space[1])
         if self.markov:
             check_markov(self.max_ratio, self.max_weight, values=self._modelled)
         if not self.measurements:

@@ -44,12 +44,17 @@ def check_markov(max_ratio: float | None, max_weight: float | None, *, values: b
         )
 
 
-def check_randomised(assumption: Assumption, least_propensity: float) -> None:
-    """Refuse a least probability that cannot serve."""
+def check_randomised(assumption: Assumption, least_propensity: float, num_actions: int) -> None:
+    """Refuse a least probability of every action that cannot serve."""
     if (assumption == "randomised") != (least_propensity > 0.0):
         raise ValueError(
             f"`least_propensity` is {least_propensity} and `assumption` {assumption!r}. A positive number goes with "
             "'randomised'."
+        )
+    if least_propensity * num_actions > 1.0 + 1e-9:
+        raise ValueError(
+            f"`least_propensity` is {least_propensity}, and the probabilities of {num_actions} actions add up to 1. "
+            f"Give a number up to {1.0 / num_actions:.4g} that no probability was below."
         )
     if 0.0 < least_propensity < LEAST_SUPPORT:
         raise ValueError(
@@ -111,7 +116,7 @@ class Evaluator(AbstractEvaluator):
         if self.strength is not None:
             check_array("strength", self.strength, (self.num_states,), low=0.0, high=1.0)
         self._policy(jnp.zeros(self.num_states))  # refuses limits out of range
-        check_randomised(self.assumption, self.least_propensity)
+        check_randomised(self.assumption, self.least_propensity, self.num_actions)
         if self.markov:
             check_markov(self.max_ratio, self.max_weight, values=self.feature is not None)
 

@@ -56,14 +56,17 @@ class MeasuredEvaluator(AbstractEvaluator):
     assumption: Assumption = eqx.field(static=True, default="checked")
     advantage_unit: Float[Array, ""] | None = None
     least_propensity: float = eqx.field(static=True, default=0.0)
-    markov: bool = eqx.field(static=True, default=False, init=False)
 
     def __check_init__(self) -> None:
         check_sizes(horizon=self.horizon, people=self.people)
         check_range(*self.return_range)
         check_array("values", self.values, (self.advice.features.dim,))
         self._policy(None)  # refuses limits out of range
-        check_randomised(self.assumption, self.least_propensity)
+        check_randomised(self.assumption, self.least_propensity, self.advice.num_actions)
+
+    @property
+    def markov(self) -> bool:
+        return False
 
     @property
     def space(self) -> tuple[int, int]:

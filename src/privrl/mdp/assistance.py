@@ -265,21 +265,23 @@ class AbstractAssisted(AbstractPolicy):
         """The probability that the policy changes the decision, at each step of one recorded episode; 0 at steps that
         are not `counted`.
 
-        It is alpha (1 - b*), averaged over public draws of the weight: at the recorded observations, the policy takes
-        the advised action with probability alpha + (1 - alpha) b*. The weight of the recorded actions themselves is
-        smaller, because practice takes the advice less often than the policy, so the policy would seem to advise more.
+        It is alpha where practice did something else, and 0 where practice took the advised action. It is averaged over
+        public draws of the policy's own actions, on which the weight depends: the policy takes the advised action with
+        probability alpha, and else the recorded one. b* is used for alpha alone.
         """
 
-        def step(w: Array, x: tuple[Decisions, Array, Array]) -> tuple[Array, Array]:
-            here, draw, on = x
+        def step(w: Array, x: tuple[Decisions, Array, Array, Array]) -> tuple[Array, Array]:
+            here, recorded, draw, on = x
             ratio = self.ratio_at(w)
-            alpha, b = here.alpha(ratio), jnp.clip(here.support, 0.0, 1.0)
-            action = jnp.where(draw < alpha + (1.0 - alpha) * b, here.advice, NO_ACTION)
+            alpha = here.alpha(ratio)
+            action = jnp.where(draw < alpha, here.advice, recorded)
             after = jnp.minimum(w * here.rho(action, ratio), self.max_weight)
-            return jnp.where(on, after, w), jnp.where(on, (alpha * (1.0 - b)).mean(), 0.0)
+            changed = jnp.where(recorded == here.advice, 0.0, alpha.mean())
+            return jnp.where(on, after, w), jnp.where(on, changed, 0.0)
 
         at = self.decisions(observations, previous_actions(actions))
-        return jax.lax.scan(step, jnp.ones(_DRAWS), (at, jnp.asarray(_public_draws(len(actions))), counted))[1]
+        draws = jnp.asarray(_public_draws(len(actions)))
+        return jax.lax.scan(step, jnp.ones(_DRAWS), (at, actions, draws, counted))[1]
 
     def __call__(self, observations: object) -> Int[np.ndarray, "*n"]:
         """The advice at these observations, or -1 to leave the decision to the clinician."""

@@ -66,6 +66,7 @@ def render_changes(
         where=_table_of_changes(policy, situations, names, terminal),
         weighted=situations is not None and situations.seen is not None,
         measured=isinstance(policy, AssistedMeasuredPolicy),
+        at_least=evaluation.assumption == "randomised",
         collect=list(explain_collection(evaluation, decision, certificate)),
     )
 

@@ -39,7 +39,9 @@ def render_certified_evaluation(
     if withheld and not show_withheld:
         pass
     elif isinstance(assisted, AssistedPolicy):
-        advice = render_situations(np.asarray(assisted.advice), None, assisted, names)
+        advice = render_situations(
+            np.asarray(assisted.advice), None, assisted, names, at_least=evaluation.assumption == "randomised"
+        )
     else:
         advice = render_policy(assisted, names)
     return render_page(

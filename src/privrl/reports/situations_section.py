@@ -39,10 +39,12 @@ def render_advice(result: Result, situations: Situations | None, names: Names, *
     """
     ends = find_terminal_states(result.certificate)
     policy = None if result.evaluation is None else result.evaluation.policy
+    at_least = result.evaluation is not None and result.evaluation.assumption == "randomised"
     if withheld and isinstance(policy, AssistedPolicy) and policy.support.size:
-        return render_situations(np.asarray(policy.advice), situations, policy, names, ends)
+        return render_situations(np.asarray(policy.advice), situations, policy, names, ends, at_least=at_least)
     if isinstance(result.policy, AssistedPolicy):
-        return render_situations(np.asarray(result.policy.advice), situations, result.policy, names, ends)
+        advice = np.asarray(result.policy.advice)
+        return render_situations(advice, situations, result.policy, names, ends, at_least=at_least)
     if isinstance(result.policy, TabularPolicy) and situations is not None:
         return render_situations(stationary_advice(result.policy.probabilities), situations, None, names, ends)
     return Markup("")
@@ -54,6 +56,8 @@ def render_situations(
     assisted: AssistedPolicy | None,
     names: Names,
     terminal: Collection[int] = (),
+    *,
+    at_least: bool = False,
 ) -> Markup:
     """Show the situations that were seen most often or, if that is unknown, those in which the policy changes most.
 
@@ -63,6 +67,7 @@ def render_situations(
         assisted: the policy that was evaluated, if there is one; it contains how often practice follows the advice.
         names: the names of states and actions.
         terminal: states in which there is nothing to decide.
+        at_least: the policy was given a lower bound of how often practice follows the advice.
     """
     open_states = np.setdiff1d(np.arange(len(advice)), np.asarray(list(terminal), int))
     seen = None if situations is None else situations.seen
@@ -93,6 +98,7 @@ def render_situations(
         table=HtmlTable(columns, rows, some, numbers, stacked=True),
         practice="unknown" if situations is None else "public" if situations.practice is not None else "released",
         assisted=assisted is not None,
+        at_least=at_least,
         counted=situations is not None and situations.visits is not None,
         strong=_STRONG,
         fair=_FAIR,

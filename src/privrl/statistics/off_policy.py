@@ -276,10 +276,10 @@ class Unsupported(AbstractStayMean):
 
 
 class Changed(AbstractStayMean):
-    """The share of a stay's decisions that the assisted policy changes: the mean of alpha (1 - b*) over its decisions.
+    """The share of a stay's decisions that the assisted policy changes: the mean of alpha 1{a != a*}.
 
-    Advice is drawn with probability alpha, and practice would have done something else with probability 1 - b*. Alpha
-    falls as the weight of the policy's own actions comes near C. Every term lies in [0, 1], so their mean does.
+    Advice is drawn with probability alpha, and it changes the decision if practice did something else. Alpha falls as
+    the weight of the policy's own actions comes near C. Every term lies in [0, 1], so their mean does.
     """
 
     policy: AbstractAssisted

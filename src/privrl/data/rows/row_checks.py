@@ -109,7 +109,7 @@ class RowChecker:
         logged = None
         if name is not None:
             p = read_required_numbers(batch, name, place)
-            logged = check_propensities(p, name, place, self._bounds.least_propensity)
+            logged = check_propensities(p, name, place, self._bounds)
         return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended, logged)
 
     def check_order(self, batch: "pa.RecordBatch", place: Place) -> None:

@@ -285,9 +285,12 @@ def check_rewards(
 
 
 def check_propensities(
-    values: Shaped[np.ndarray, " N"], column: str, place: Place, least: float = 0.0
+    values: Shaped[np.ndarray, " N"], column: str, place: Place, bounds: Bounds
 ) -> Float[np.ndarray, " N"]:
-    """The column as float64, with every entry in (0, 1], and none below the public number `least`."""
+    """The column as float64, with every entry in (0, 1]; with a public least probability, none that contradicts it.
+
+    An action with a probability above 1 - (A-1) p_min leaves less than p_min for another one.
+    """
     if values.dtype.kind not in "iuf":
         raise TableError(
             f"Column `{column}` holds {describe_values(values)}; propensities must be numbers. Convert it first."
@@ -296,6 +299,12 @@ def check_propensities(
     refuse_not_finite(logged, column, place)
     remedy = "A propensity is the probability with which the recorded action was taken: above 0, and at most 1."
     refuse((logged <= 0.0) | (logged > 1.0), column, place, "is outside (0, 1]", remedy)
+    least, largest = bounds.least_propensity, bounds.largest_propensity
     remedy = f"`least_propensity` says that no action had a probability below {least:g}. Correct it, or leave it out."
     refuse(logged < least, column, place, "is below its public bound", remedy)
+    remedy = (
+        f"`least_propensity` says that no action had a probability below {least:g}, so none had more than {largest:g}. "
+        "Correct it, or leave it out."
+    )
+    refuse(logged > largest + 1e-9, column, place, "is above what its public bound allows", remedy)
     return logged

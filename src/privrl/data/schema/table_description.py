@@ -105,7 +105,7 @@ class TableDescription:
         elif self.action and len(self.action) > 1:
             raise ValueError("Several columns of actions are doses. Give `action_edges` once for each `action`.")
 
-        check_least_propensity(self.least_propensity or 0.0, logged=self.propensity is not None)
+        check_least_propensity(self.least_propensity or 0.0, self.num_actions, logged=self.propensity is not None)
 
     def _refuse(self, names: Sequence[str], why: str) -> None:
         for name in names:

@@ -60,13 +60,13 @@ class Bounds:
     least_propensity: float = 0.0
 
     def __post_init__(self) -> None:
-        check_least_propensity(self.least_propensity, logged=self.propensities)
         for name in ("horizon", "num_states", "num_actions", "max_episodes_per_unit"):
             value = getattr(self, name)
             if value is None and name in ("num_states", "num_actions"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value < 2**31:
                 raise ValueError(f"`{name}` is {value!r}; it must be a whole number from 1 to 2^31 - 1.")
+        check_least_propensity(self.least_propensity, self.num_actions, logged=self.propensities)
         low, high = self.reward_range
         if not (np.isfinite(low) and np.isfinite(high) and low < high):
             raise ValueError(f"`reward_range` is {self.reward_range!r}; give two finite numbers, the smaller first.")
@@ -101,6 +101,11 @@ class Bounds:
                     f"Give the same `{name}` to both."
                 )
         return replace(self, num_states=num_states, num_actions=num_actions)
+
+    @property
+    def largest_propensity(self) -> float:
+        """The largest probability of an action that `least_propensity` leaves."""
+        return 1.0 - max((self.num_actions or 1) - 1, 0) * self.least_propensity
 
     def known(self, name: str) -> int:
         """`num_states` or `num_actions`; an error if it is not set yet."""
@@ -211,10 +216,15 @@ def declare_table(
     return schema, Bounds(*sizes, reward_range, max_episodes_per_unit, columns, *logged)
 
 
-def check_least_propensity(least: float, *, logged: bool) -> None:
-    """Refuse a number that no probability of several actions can keep, or that is about no column."""
+def check_least_propensity(least: float, num_actions: int | None = None, *, logged: bool) -> None:
+    """Refuse a number that the probabilities of all actions cannot keep, or that is about no column."""
     if not 0.0 <= least < 1.0:
         raise ValueError(f"`least_propensity` is {least}; it must be at least 0 and below 1.")
+    if num_actions is not None and least * num_actions > 1.0 + 1e-9:
+        raise ValueError(
+            f"`least_propensity` is {least}, and the probabilities of {num_actions} actions add up to 1: one of them "
+            f"is at most {1.0 / num_actions:.4g}. Give a number that no probability was below, or leave it out."
+        )
     if least > 0.0 and not logged:
         raise ValueError("`least_propensity` is about logged probabilities, and there are none. Give `propensity` too.")
 

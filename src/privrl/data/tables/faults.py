@@ -180,9 +180,8 @@ def _reader(part: str, column: str, schema: Schema, bounds: Bounds) -> _Read:
         span = bounds.reward_range
         return lambda batch, place: check_rewards(read_required_numbers(batch, column, place), column, place, span)
     if kind == "propensity":
-        least = bounds.least_propensity
         return lambda batch, place: check_propensities(
-            read_required_numbers(batch, column, place), column, place, least
+            read_required_numbers(batch, column, place), column, place, bounds
         )
     if kind in ("step", "terminated"):
         read = read_steps if kind == "step" else read_ends
