@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PRNGKeyArray, UInt32
 
 from privrl.contracts.learner import AbstractAnalysis, AbstractLearner, AbstractOnlineLearner, Plan
-from privrl.contracts.statistic import AbstractStatistic, Adjacency
+from privrl.contracts.statistic import Adjacency
 from privrl.envs.base import Env
 from privrl.envs.patients.patient_world import AbstractPatients
 from privrl.envs.recorded_world import AbstractRecorded
@@ -269,6 +269,17 @@ def _check_empty_record(world: Any, learner: AbstractAnalysis, channels: dict[st
     if isinstance(world, PilotWorld):  # people of a trial have an outcome, not an episode
         return
     assert isinstance(learner, AbstractOnlineLearner)
+    for name, contributes in _contribute(world, learner, channels).items():
+        if contributes:
+            raise ValueError(empty_contributes(channels[name].statistic))
+
+
+@eqx.filter_jit
+def _contribute(
+    world: Any, learner: AbstractOnlineLearner, channels: dict[str, AbstractChannel]
+) -> dict[str, Bool[Array, ""]]:
+    """Whether an episode without steps contributes to each channel. One program, so that a plan is traced once for each
+    learner, and not in each run."""
     plan, empty = None, Trajectory.empty(world.horizon)
     if not all(isinstance(channel.statistic, AbstractRowStatistic) for channel in channels.values()):
         simulation = Simulation(world, learner, channels, SimulationKeys.of(jax.random.key(0)))
@@ -276,14 +287,7 @@ def _check_empty_record(world: Any, learner: AbstractAnalysis, channels: dict[st
         record = jax.eval_shape(world.rollout, form.policy, jax.random.key(0))
         plan = jax.tree.map(lambda x: jnp.ones(x.shape, x.dtype), form)
         empty = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), record)
-    for channel in channels.values():
-        if _contributes(channel.statistic, empty, plan):
-            raise ValueError(empty_contributes(channel.statistic))
-
-
-@eqx.filter_jit
-def _contributes(statistic: AbstractStatistic, record: Any, plan: Plan | None) -> Bool[Array, ""]:
-    return jnp.any(statistic.contribution(record, plan) != 0)
+    return {name: jnp.any(channel.statistic.contribution(empty, plan) != 0) for name, channel in channels.items()}
 
 
 def _settings(
