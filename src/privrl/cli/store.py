@@ -119,7 +119,7 @@ def restore(
     except sqlite3.Error as error:
         raise ValueError(f"`{copy}` cannot be read: {error}.") from error
     say(f"Restored `{file}`: it has every event of `{store_log}`.")
-    say("Records since the copy are lost, and no person is counted twice: people who arrived since then may arrive again.")
+    say("Records since the copy are lost. People who arrived since then may arrive again: no person is counted twice.")
     say("Keys that were revoked since the copy are valid again: see `privrl serve key list`.")
 
 

@@ -60,20 +60,20 @@ class Decisions(NamedTuple):
         """Where advice can be given at all."""
         return self.support >= LEAST_SUPPORT
 
-    def alpha(self, max_ratio: ArrayLike) -> Float[Array, "*n"]:
+    def alpha(self, max_ratio: ArrayLike) -> Float[Array, "*shape"]:
         """The probability with which advice is given, if it may be taken `max_ratio` times as often as in practice."""
         b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
         ratio = self.ratio(max_ratio)
         share = jnp.where(b < 1.0, (ratio - 1.0) * b / jnp.where(b < 1.0, 1.0 - b, 1.0), 1.0)
         return jnp.where(self.supported & (ratio > 1.0), jnp.minimum(share, 1.0), 0.0)
 
-    def rho(self, actions: Int[Array, "*n"], max_ratio: ArrayLike) -> Float[Array, "*n"]:
+    def rho(self, actions: Int[Array, "*n"], max_ratio: ArrayLike) -> Float[Array, "*shape"]:
         """The one-step weights."""
         alpha, b = self.alpha(max_ratio), jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
         rho = 1.0 - alpha + jnp.where(actions == self.advice, alpha / b, 0.0)
         return jnp.clip(rho, 0.0, self.ratio(max_ratio))
 
-    def ratio(self, max_ratio: ArrayLike) -> Float[Array, "*n"]:
+    def ratio(self, max_ratio: ArrayLike) -> Float[Array, "*shape"]:
         """1 + g (k - 1): how many times as often as in practice the advice may be taken here."""
         g = jnp.clip(self.strength, 0.0, 1.0)
         return 1.0 + jnp.where(g > 0.0, g * (jnp.asarray(max_ratio, float) - 1.0), 0.0)
