@@ -5,7 +5,7 @@ itself from the same key, and keeps every declared sensitivity for records made 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -128,7 +128,7 @@ def check_certificate(certificate: Certificate, epsilon: float, delta: float, no
     _require(sum(release["counted"] for release in certificate.releases) > 0, "It makes no release.")
 
 
-def check_sensitivities(asked: list[Query], records: AnyRecords) -> None:
+def check_sensitivities(asked: Sequence[Query], records: AnyRecords) -> None:
     """Checks that no pair of records breaks a declared sensitivity, with the plans and queries of a recorded run."""
     _require(bool(asked), "It asks nothing about people.")
     found = search_sensitivities(asked, records, np.random.default_rng(0), rounds=0, norms=("l2", "l1"))

@@ -88,7 +88,7 @@ def reference(policy: MeasuredPolicy) -> Float[np.ndarray, " D"]:
     """The row with every measurement at its released median, and every category at its first value."""
     row = np.zeros(len(policy.columns))
     for j, (place, column) in enumerate(numeric_columns(policy.columns)):
-        row[place] = column.at(np.asarray(_range(policy, j)[1]))
+        row[place] = column.at(np.asarray(_range(policy, j)))[1]
     return row
 
 

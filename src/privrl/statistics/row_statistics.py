@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, Integer, PyTree
 
 from privrl.contracts.statistic import AbstractStatistic
 from privrl.mdp.types import Trajectory, Transitions
@@ -76,7 +76,7 @@ def within(
 
 def after_each(
     rows: Transitions,
-    length: Int[Array | np.ndarray, ""],
+    length: Integer[Array | np.ndarray, ""],
     sizes: tuple[int, int, int],
     terminal: tuple[int, ...],
 ) -> Int[Array, " H"]:
