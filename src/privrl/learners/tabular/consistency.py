@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float
 
 
 def consistent_counts(
-    transitions: Float[Array, "*rows S"], visits: Float[Array, "*rows"], half_width: Float[Array, ""] | float
+    transitions: Float[Array, "*rows S"], visits: Float[Array, "*rows"], half_width: Float[Array, "*#rows"] | float
 ) -> Float[Array, "*rows S"]:
     """Non-negative counts nearest to `transitions` in the largest error, with sums within `half_width` of `visits`."""
     x = jnp.maximum(transitions, 0.0)
