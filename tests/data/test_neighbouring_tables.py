@@ -50,7 +50,7 @@ def people(data: ParquetEpisodes) -> dict[bytes, list[Any]]:
     found: dict[bytes, list[Any]] = {name: [] for name in ids}
     for block in data.blocks():
         for i, unit in enumerate(block.unit.tolist()):
-            columns = block.slice(i, i + 1).columns
+            columns = block.slice(i, i + 1).columns.values()
             found[ids[unit]].append([(column.dtype.str, column.tolist()) for column in columns])
     return found
 

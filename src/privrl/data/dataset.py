@@ -13,6 +13,7 @@ from privrl.data.rows.episode_cache import Chunk, EpisodeCache
 from privrl.data.rows.transitions import AbstractBlocks, Block, not_recorded
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import Measurement
+from privrl.mdp.reported_columns import ReportedColumns
 from privrl.privacy.canonical_ids import keyed_hash
 from privrl.shapes import Float64, Int
 
@@ -138,6 +139,11 @@ class AbstractDataset(AbstractBlocks):
         return self.bounds.least_propensity
 
     @property
+    def reported(self) -> ReportedColumns:
+        """The columns that an evaluation only reports on."""
+        return self.bounds.reported
+
+    @property
     def horizon(self) -> int:
         return self.bounds.horizon
 
@@ -171,33 +177,33 @@ class AbstractDataset(AbstractBlocks):
             raise ValueError(f"`size` is {size}; it must be at least 1.")
         if check_first:
             self.check()
-        return _padded(self.blocks(), size, self.horizon, len(self.features), self.logged)
+        return _padded(self.blocks(), size, self.bounds)
 
 
-def _padded(blocks: Iterator[Block], size: int, horizon: int, dim: int, logged: bool) -> Iterator["Trajectory"]:
-    batch, filled = _empty(size, horizon, dim, logged), 0
+def _padded(blocks: Iterator[Block], size: int, bounds: Bounds) -> Iterator["Trajectory"]:
+    batch, filled = _empty(size, bounds), 0
     for block in blocks:
         done = 0
         while done < len(block.lengths):
             part = block.slice(done, min(done + size - filled, len(block.lengths)))
             at = np.repeat(np.arange(filled, filled + len(part.lengths)), part.lengths), part.steps
-            grids = (batch.states, batch.actions, batch.rewards, batch.next_states, batch.propensities)
-            for grid, column in zip((grid for grid in grids if grid is not None), part.columns, strict=True):
-                grid[at] = column
+            for name, column in part.columns.items():
+                getattr(batch, name)[at] = column
             batch.length[filled : filled + len(part.lengths)] = part.lengths
             done, filled = done + len(part.lengths), filled + len(part.lengths)
             if filled == size:
                 yield batch
-                batch, filled = _empty(size, horizon, dim, logged), 0
+                batch, filled = _empty(size, bounds), 0
     if filled:
         yield batch
 
 
-def _empty(size: int, horizon: int, dim: int, logged: bool) -> "Trajectory":
+def _empty(size: int, bounds: Bounds) -> "Trajectory":
     from privrl.mdp.types import Trajectory  # needs JAX, and checking a table does not
 
-    actions = np.zeros((size, horizon), np.int32)
-    states = np.zeros((size, horizon, dim)) if dim else np.zeros_like(actions)
+    actions = np.zeros((size, bounds.horizon), np.int32)
+    states = np.zeros((*actions.shape, len(bounds.features))) if bounds.features else np.zeros_like(actions)
     after = np.full_like(states, not_recorded(states))
-    p = np.zeros(actions.shape) if logged else None
-    return Trajectory(states, actions, np.zeros(actions.shape), after, np.zeros(size, np.int32), p)
+    p = np.zeros(actions.shape) if bounds.propensities else None
+    extras = np.zeros((*actions.shape, 2)) if bounds.reported else None
+    return Trajectory(states, actions, np.zeros(actions.shape), after, np.zeros(size, np.int32), p, extras)

@@ -9,13 +9,14 @@ from jaxtyping import Bool, Int, Shaped, UInt64
 
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.rows.encoding import encode_block
-from privrl.data.rows.measured_columns import check_vectors
+from privrl.data.rows.measured_columns import check_reported, check_vectors
 from privrl.data.rows.transitions import Block, following_states
 from privrl.data.schema.columns import check_indices, check_propensities, check_rewards, refuse, to_whole_numbers
 from privrl.data.schema.fingerprints import hash_integers, hash_strings, keep_smallest, ranks, salt_of
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, TableError
-from privrl.mdp.measurements import ENDED, NOT_RECORDED, Measurement, check_measurements
+from privrl.mdp.measurements import ENDED, NOT_RECORDED, Category, Feature, Measurement, check_measurements
+from privrl.mdp.reported_columns import ReportedColumns
 from privrl.mdp.types import Trajectory
 from privrl.privacy.canonical_ids import canonical_id
 
@@ -33,6 +34,8 @@ class Public(TypedDict, total=False):
     reward_range: tuple[float, float]
     seed: int | None
     least_propensity: float
+    by: Category | None
+    outcome: Feature | None
 
 
 @final
@@ -74,7 +77,7 @@ class Episodes(AbstractDataset):
         """Build a dataset from a batch of trajectories `[N, H]`; `public` is as in `from_arrays`."""
         t, horizon = trajectories, int(trajectories.rewards.shape[-1])
         columns = (t.states, t.actions, t.rewards, t.next_states, t.length)
-        return cls.from_arrays(*columns, propensities=t.propensities, horizon=horizon, **public)
+        return cls.from_arrays(*columns, propensities=t.propensities, extras=t.extras, horizon=horizon, **public)
 
     @classmethod
     def from_arrays(
@@ -88,6 +91,9 @@ class Episodes(AbstractDataset):
         *,
         propensities: object = None,
         least_propensity: float = 0.0,
+        extras: object = None,
+        by: Category | None = None,
+        outcome: Feature | None = None,
         horizon: int,
         num_states: int | None = None,
         num_actions: int,
@@ -119,6 +125,9 @@ class Episodes(AbstractDataset):
                 by its position.
             propensities: `[N, T]`, the logged probabilities, in (0, 1], with which a program took the recorded actions.
             least_propensity: the public number below which no action of the program had a probability.
+            extras: `[N, T, 2]`, what an evaluation only reports on: the position of the group in `by` (NaN: in no
+                group), and the second outcome (NaN counts as 0). Give `by`, `outcome` or both.
+            by, outcome: as in `read_parquet`.
             horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
             features: instead of `num_states`, the columns of a state, `Feature(...)` and `Category(...)`.
             seed: makes the random choice of episodes reproducible if a unit has too many. By default, the operating
@@ -132,12 +141,17 @@ class Episodes(AbstractDataset):
         if not columns and num_states is None:
             raise ValueError("Give either `num_states`, for numbered states, or `features`, for measurements.")
         logged, sizes = propensities is not None, (horizon, num_states, num_actions)
-        bounds = Bounds(*sizes, reward_range, max_episodes_per_unit, columns, logged, least_propensity)
+        reported = ReportedColumns(by, outcome)
+        if (extras is None) == bool(reported):
+            raise ValueError("`extras` holds the values of `by` and `outcome`. Give it with them, or leave it out.")
+        bounds = Bounds(*sizes, reward_range, max_episodes_per_unit, columns, logged, least_propensity, reported)
         grid = {"states": states, "actions": actions, "rewards": rewards}
         if next_states is not None:
             grid["next_states"] = next_states
         if propensities is not None:
             grid["propensities"] = propensities
+        if extras is not None:
+            grid["extras"] = extras
         arrays = {}
         for name, values in grid.items():
             with redact_errors(f"`{name}` cannot be converted to an array", "Give numbers [N, T]."):
@@ -163,12 +177,12 @@ class Episodes(AbstractDataset):
 
 def _check_shapes(arrays: dict[str, np.ndarray], dim: int, horizon: int) -> None:
     shape, per_row = arrays["states"].shape, (dim,) if dim else ()
+    more = f"[episodes, steps, {dim}], one number for each of the `features`" if dim else "[episodes, steps]"
+    vectors = {"states": (per_row, more), "next_states": (per_row, more)}
+    vectors["extras"] = ((2,), "[episodes, steps, 2], the group and the second outcome")
     for name, values in arrays.items():
-        entry = per_row if name in ("states", "next_states") else ()
+        entry, wanted = vectors.get(name, ((), "[episodes, steps]"))
         if values.shape != (*shape[:2], *entry) or len(shape) < 2:
-            wanted = (
-                f"[episodes, steps, {dim}], one number for each of the `features`" if entry else "[episodes, steps]"
-            )
             other = "" if name == "states" else f" and `states` has {list(shape)}"
             raise TableError(f"`{name}` has shape {list(values.shape)}{other}; `{name}` must be {wanted}.")
     if 0 in shape:
@@ -248,7 +262,10 @@ def _checked_block(
     logged = flat.get("propensities")
     if logged is not None:
         logged = check_propensities(logged, "propensities", place, bounds)
-    return Block(owner, length, states, actions, rewards, following, logged)
+    extras = flat.get("extras")
+    if extras is not None:
+        extras = check_reported(extras, bounds.reported, "extras", place)
+    return Block(owner, length, states, actions, rewards, following, logged, extras)
 
 
 def _checked_states(

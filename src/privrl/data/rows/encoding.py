@@ -5,7 +5,8 @@ same for the episode's id, and the rows in 29 bytes each. Lengths come first and
 different episodes never have the same message, and every row is in exactly one message. Numbers are encoded by value
 (int64, int32, IEEE doubles, little endian), so neither the width of a column nor its encoding matters. A next state
 that is null and one that is -1 both mean "not recorded" and have the same encoding. If propensities were logged, the
-first byte marks this, and a row ends with its propensity as a double.
+first byte marks this, and a row ends with its propensity as a double. The same holds for the two columns that are only
+reported on (`mdp/reported_columns.py`), which come last: both are doubles, with one encoding of a missing group.
 
 If states are vectors, the first byte marks this, their dimension follows it, and a row holds them as doubles. They are
 encoded as they are learned from: a value outside its bounds and the bound are equal, and so are all doses of one
@@ -33,20 +34,23 @@ class RowFormat:
     ended: bool
     dim: int
     logged: bool = False
+    reported: bool = False
 
     @property
     def row(self) -> np.dtype:
         """The NumPy type of one row in bytes."""
         state: tuple[object, ...] = ("<i4",) if self.dim == 0 else ("<f8", (self.dim,))
         after = [("next", *state)] if self.dim == 0 or self.next_states else []
-        logged = [("logged", "<f8")] if self.logged else []
+        more: list[tuple[object, ...]] = [("logged", "<f8")] if self.logged else []
+        more += [("extras", "<f8", (2,))] if self.reported else []
         return np.dtype(
-            [("step", "<i8"), ("state", *state), ("action", "<i4"), ("reward", "<f8"), *after, ("ended", "u1"), *logged]
+            [("step", "<i8"), ("state", *state), ("action", "<i4"), ("reward", "<f8"), *after, ("ended", "u1"), *more]
         )
 
     def head(self, unit: bytes, episode: bytes | None) -> bytes:
         """The bytes before the rows of an episode."""
-        given = (episode is not None) + 2 * self.next_states + 4 * self.ended + 8 * (self.dim > 0) + 16 * self.logged
+        marks = (episode is not None, self.next_states, self.ended, self.dim > 0, self.logged, self.reported)
+        given = sum(mark << place for place, mark in enumerate(marks))
         dim = self.dim.to_bytes(8, "big") if self.dim else b""
         name = episode or b""
         return b"%c%b%b%b%b%b" % (given, dim, len(unit).to_bytes(8, "big"), unit, len(name).to_bytes(8, "big"), name)
@@ -77,8 +81,8 @@ def encode_block(block: Block, ids: Iterable[bytes], next_states: bool) -> list[
         ids: the id of the unit of each episode.
         next_states: whether next states were recorded; otherwise they follow from the states.
     """
-    form = RowFormat(next_states, False, _dim(block.states), block.propensities is not None)
-    given = {"next": block.next_states if next_states else None, "logged": block.propensities}
+    form = RowFormat(next_states, False, _dim(block.states), block.propensities is not None, block.extras is not None)
+    given = {"next": block.next_states if next_states else None, "logged": block.propensities, "extras": block.extras}
     data = form.pack(step=block.steps, state=block.states, action=block.actions, reward=block.rewards, **given)
     starts = np.cumsum(block.lengths) - block.lengths
     return form.messages([form.head(unit, None) for unit in ids], data, starts)
@@ -92,10 +96,10 @@ class EpisodeEncoder:
 
     def add(self, rows: Rows) -> tuple[Int[np.ndarray, " E"], list[bytes]]:
         """The owners and the messages of the episodes that these rows complete."""
-        logged = rows.propensities
-        form = RowFormat(rows.next_states is not None, rows.ended is not None, _dim(rows.states), logged is not None)
-        known = {"state": rows.states, "action": rows.actions, "reward": rows.rewards, "logged": logged}
-        data = form.pack(step=rows.steps, **known, next=rows.next_states, ended=rows.ended)
+        known = {"next": rows.next_states, "ended": rows.ended, "logged": rows.propensities, "extras": rows.extras}
+        after, ended, logged, extras = (column is not None for column in known.values())
+        form = RowFormat(after, ended, _dim(rows.states), logged, extras)
+        data = form.pack(step=rows.steps, state=rows.states, action=rows.actions, reward=rows.rewards, **known)
         units = canonical_ids(rows.unit_ids)
         names = [None] * len(units) if rows.episode_ids is None else canonical_ids(rows.episode_ids)
         heads = [form.head(unit, name) for unit, name in zip(units, names, strict=True)]

@@ -17,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-from privrl.data.rows.transitions import Block, Index, not_recorded
+from privrl.data.rows.transitions import COLUMNS, Block, Index, concatenate_by_name, not_recorded
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds
 from privrl.mdp.measurements import NOT_RECORDED
@@ -32,7 +32,7 @@ _NO_ROOM = (
     "Set `TMPDIR` to a folder with room for 16 bytes per row (more for measurements), or give a larger `in_memory`."
 )
 _Place = tuple[int, np.dtype, tuple[int, ...]]  # an array in the scratch file: first byte, type and shape
-_Written = tuple[int, int, list[list[_Place]]]  # a chunk in the scratch file: first, count and rectangles
+_Written = tuple[int, int, list[dict[str, _Place]]]  # a chunk in the scratch file: first, count and rectangles
 _WHOLE_TYPES = (np.int8, np.int16, np.int32)
 
 
@@ -74,28 +74,30 @@ class Rectangle:
     rewards: Shaped[np.ndarray, "n *E_W"]
     next_states: Shaped[np.ndarray, "n *E_W_D"]
     propensities: Shaped[np.ndarray, "n *E_W"] | None = None
+    extras: Shaped[np.ndarray, "n *E_W_2"] | None = None
 
     @property
     def width(self) -> int:
         return int(self.actions.shape[-1])
 
     @property
-    def arrays(self) -> tuple[Shaped[np.ndarray, "n ..."], ...]:
-        every = (getattr(self, field.name) for field in fields(self))
-        return tuple(array for array in every if array is not None)
+    def arrays(self) -> dict[str, Shaped[np.ndarray, "n ..."]]:
+        every = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: array for name, array in every.items() if array is not None}
 
     @property
     def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays)
+        return sum(array.nbytes for array in self.arrays.values())
 
     def take(self, rows: Index) -> "Rectangle":
         """Some of the episodes, by any index of an array."""
-        return Rectangle(*(array[rows] for array in self.arrays))
+        return Rectangle(**{name: array[rows] for name, array in self.arrays.items()})
 
     def pad(self, size: int) -> "Rectangle":
         """Add empty episodes up to this size."""
         missing, vectors = size - len(self.place), self.states.ndim > self.actions.ndim
-        empty = Rectangle(*(np.zeros((missing, *array.shape[1:]), np.int8) for array in self.arrays))
+        shapes = {name: (missing, *array.shape[1:]) for name, array in self.arrays.items()}
+        empty = Rectangle(**{name: np.zeros(shape, np.int8) for name, shape in shapes.items()})
         none = np.full(empty.states.shape, NOT_RECORDED, np.float32) if vectors else empty.states - np.int8(1)
         return concatenate([self, replace(empty, next_states=none)])
 
@@ -103,7 +105,7 @@ class Rectangle:
 def concatenate(several: list[Rectangle]) -> Rectangle:
     """Rectangles of one width, one after another. If types differ, the result has the wider one, which holds both
     exactly."""
-    return Rectangle(*(np.concatenate(arrays) for arrays in zip(*(one.arrays for one in several), strict=True)))
+    return Rectangle(**concatenate_by_name([one.arrays for one in several]))
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,10 +136,10 @@ class Chunk:
             most = (bounds.num_states, bounds.num_actions)
             states, after = (_narrow_floats(x) if bounds.features else _narrow(x, most[0]) for x in (states, after))
             unit, length = _narrow(block.unit[place], None), _narrow(lengths, bounds.horizon)
-            narrow: tuple[np.ndarray, ...] = (states, _narrow(actions, most[1]), _narrow_floats(rewards), after)
-            if block.propensities is not None:
-                narrow += (_narrow_floats(_padded(block.propensities, rows, taken, 0.0)),)
-            made.append(Rectangle(place, unit, length, *narrow))
+            narrow = (states, _narrow(actions, most[1]), _narrow_floats(rewards), after)
+            given = {name: block.columns[name] for name in ("propensities", "extras") if name in block.columns}
+            more = {name: _narrow_floats(_padded(column, rows, taken, 0.0)) for name, column in given.items()}
+            made.append(Rectangle(place, unit, length, *narrow, **more))
         return cls(first, len(block.lengths), tuple(made))
 
     def to_block(self) -> Block:
@@ -150,7 +152,7 @@ class Chunk:
         for one in self.rectangles:
             taken = np.arange(one.width) < one.length[:, None]
             at = (starts[one.place][:, None] + np.arange(one.width))[taken]
-            for name in ("states", "actions", "rewards", "next_states", "propensities"):
+            for name in COLUMNS:
                 values = getattr(one, name)
                 if values is None:
                     continue
@@ -216,8 +218,8 @@ class EpisodeCache:
         self._chunks.append(chunk if self._file is None else self._written(chunk))
 
     def _written(self, chunk: Chunk) -> _Written:
-        places = [[self._put(array) for array in rectangle.arrays] for rectangle in chunk.rectangles]
-        return chunk.first, chunk.count, places
+        kept = (rectangle.arrays.items() for rectangle in chunk.rectangles)
+        return chunk.first, chunk.count, [{name: self._put(array) for name, array in arrays} for arrays in kept]
 
     def _put(self, array: Shaped[np.ndarray, "..."]) -> _Place:
         assert self._file is not None
@@ -226,8 +228,9 @@ class EpisodeCache:
             self._file.write(np.ascontiguousarray(array).tobytes())
         return begin, array.dtype, array.shape
 
-    def _read(self, first: int, count: int, places: list[list[_Place]]) -> Chunk:
-        return Chunk(first, count, tuple(Rectangle(*(self._array(*place) for place in one)) for one in places))
+    def _read(self, first: int, count: int, places: list[dict[str, _Place]]) -> Chunk:
+        kept = ({name: self._array(*place) for name, place in one.items()} for one in places)
+        return Chunk(first, count, tuple(Rectangle(**arrays) for arrays in kept))
 
     def _array(self, begin: int, dtype: np.dtype, shape: tuple[int, ...]) -> Shaped[np.ndarray, "..."]:
         assert self._file is not None

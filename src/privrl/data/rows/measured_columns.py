@@ -18,6 +18,7 @@ from privrl.data.schema.columns import (
 )
 from privrl.data.schema.table_schema import Place, TableError
 from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement, product_actions
+from privrl.mdp.reported_columns import GROUP, OUTCOME, ReportedColumns
 from privrl.shapes import Bool, Float, Int, Shaped
 
 if TYPE_CHECKING:
@@ -53,6 +54,34 @@ def read_doses(batch: "pa.RecordBatch", doses: Sequence[BinnedAction], place: Pl
         refuse(actions < 0, dose.name, place, "is below the first edge", remedy)
         parts.append(actions)
     return product_actions(doses, parts).astype(np.int32)
+
+
+def read_reported(batch: "pa.RecordBatch", reported: ReportedColumns, place: Place) -> Float[np.ndarray, "R 2"]:
+    """The columns that are only reported on: the position of the group, and the second outcome within its bounds."""
+    extras = np.full((batch.num_rows, 2), np.nan)
+    if reported.by is not None:
+        extras[:, [GROUP]] = read_measurements(batch, [reported.by], place)
+    if reported.outcome is not None:
+        extras[:, [OUTCOME]] = read_measurements(batch, [reported.outcome], place)
+    return _complete(extras)
+
+
+def check_reported(
+    extras: Shaped[np.ndarray, "R 2"], reported: ReportedColumns, name: str, place: Place
+) -> Float[np.ndarray, "R 2"]:
+    """Check the same columns in memory; an entry of a column that is not declared does not matter."""
+    checked = np.full(extras.shape, np.nan)
+    for entry, column in ((GROUP, reported.by), (OUTCOME, reported.outcome)):
+        if column is not None:
+            checked[:, [entry]] = check_vectors(extras[:, [entry]], [column], f"{name}[..., {entry}]", place)
+    return _complete(checked)
+
+
+def _complete(extras: Float[np.ndarray, "R 2"]) -> Float[np.ndarray, "R 2"]:
+    """A missing outcome counts as 0, and -0.0 too; a missing group has one encoding."""
+    group, outcome = extras[:, GROUP], extras[:, OUTCOME]
+    columns = (np.where(np.isnan(group), np.nan, group), np.where(np.isnan(outcome) | (outcome == 0.0), 0.0, outcome))
+    return np.stack(columns, axis=1)
 
 
 def check_vectors(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from privrl.data.rows.batches import Table
-from privrl.data.rows.measured_columns import read_doses, read_measurements
+from privrl.data.rows.measured_columns import read_doses, read_measurements, read_reported
 from privrl.data.schema.columns import (
     check_indices,
     check_propensities,
@@ -49,6 +49,7 @@ class Rows:
     next_states: Int[np.ndarray, " R"] | None
     ended: Bool[np.ndarray, " R"] | None
     propensities: Float[np.ndarray, " R"] | None = None
+    extras: Float[np.ndarray, "R 2"] | None = None
 
 
 def read_steps(batch: "pa.RecordBatch", column: str, place: Place) -> Int[np.ndarray, " R"]:
@@ -110,7 +111,9 @@ class RowChecker:
         if name is not None:
             p = read_required_numbers(batch, name, place)
             logged = check_propensities(p, name, place, self._bounds)
-        return Rows(starts, number, rank, units, episodes, steps, states, actions, rewards, following, ended, logged)
+        extras = read_reported(batch, self._schema.reported, place) if self._schema.reported else None
+        who = (starts, number, rank, units, episodes, steps)
+        return Rows(*who, states, actions, rewards, following, ended, logged, extras)
 
     def check_order(self, batch: "pa.RecordBatch", place: Place) -> None:
         """Check only the order of the rows of one batch."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _PENDING = 2**15  # new transitions that wait, at least, before they are merged
 
 
+COLUMNS = ("states", "actions", "rewards", "next_states", "propensities", "extras")
+"""The columns of an episode; the last two are optional."""
+
 Index = slice | Shaped[np.ndarray, "..."]
 """Any index of an array: a slice, numbers or marks."""
 
@@ -24,7 +27,8 @@ Index = slice | Shaped[np.ndarray, "..."]
 @dataclass(frozen=True, repr=False)
 class Block:
     """`E` whole episodes laid end to end in `R` rows. `unit` numbers the owners; episodes of a unit are adjacent.
-    States are numbers `[R]` or vectors `[R, D]`. `propensities` are logged probabilities of the actions, if any."""
+    States are numbers `[R]` or vectors `[R, D]`. `propensities` are logged probabilities of the actions, and
+    `extras` the columns that are only reported on (`mdp/reported_columns.py`), if there are any."""
 
     unit: Int[np.ndarray, " E"]
     lengths: Int[np.ndarray, " E"]
@@ -33,6 +37,7 @@ class Block:
     rewards: Float[np.ndarray, " R"]
     next_states: Shaped[np.ndarray, "R *D"]
     propensities: Float[np.ndarray, " R"] | None = None
+    extras: Float[np.ndarray, "R 2"] | None = None
 
     @property
     def steps(self) -> Int[np.ndarray, " R"]:
@@ -41,27 +46,35 @@ class Block:
         return np.arange(len(self.states)) - np.repeat(starts, self.lengths)
 
     @property
-    def columns(self) -> tuple[Shaped[np.ndarray, "R ..."], ...]:
-        """The columns that have one entry per row."""
-        columns = (self.states, self.actions, self.rewards, self.next_states)
-        return columns if self.propensities is None else (*columns, self.propensities)
+    def columns(self) -> dict[str, Shaped[np.ndarray, "R ..."]]:
+        """The columns that have one entry per row, by name; those that the data have."""
+        every = {name: getattr(self, name) for name in COLUMNS}
+        return {name: column for name, column in every.items() if column is not None}
 
     def take(self, episodes: Index, rows: Index) -> "Block":
         """Select these episodes and their rows, by any index of an array."""
-        return Block(self.unit[episodes], self.lengths[episodes], *(column[rows] for column in self.columns))
+        taken = {name: column[rows] for name, column in self.columns.items()}
+        return Block(self.unit[episodes], self.lengths[episodes], **taken)
 
     @staticmethod
     def concatenate(several: "Sequence[Block]") -> "Block":
         """Put blocks one after another."""
         if len(several) == 1:
             return several[0]
-        every = zip(*((one.unit, one.lengths, *one.columns) for one in several), strict=True)
-        return Block(*(np.concatenate(column) for column in every))
+        every = [{"unit": one.unit, "lengths": one.lengths, **one.columns} for one in several]
+        return Block(**concatenate_by_name(every))
 
     def slice(self, first: int, last: int) -> "Block":
         """Episodes first, ..., last - 1, as views."""
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.lengths)])
         return self.take(slice(first, last), slice(ends[first], ends[last]))
+
+
+def concatenate_by_name(several: "Sequence[dict[str, np.ndarray]]") -> dict[str, np.ndarray]:
+    """Arrays of the same names, one after another."""
+    if any(one.keys() != several[0].keys() for one in several):
+        raise ValueError("These episodes do not have the same columns. Read them with one schema.")
+    return {name: np.concatenate([one[name] for one in several]) for name in several[0]}
 
 
 def following_states(

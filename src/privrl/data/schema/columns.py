@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _Values = TypeVar("_Values")
 _IDS = {"unit", "episode", "name"}
+_SPOKEN = {"next_state": "next state", "by": "group", "outcome": "second outcome"}
 
 
 def check_type(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
@@ -35,7 +36,7 @@ def check_type(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
     number = whole or types.is_floating(value)
     fits, wanted = number, "numbers"
     part = part.split(" ")[0]  # "feature NAME" is a feature
-    if part == "category":
+    if part in ("category", "by"):
         fits, wanted = whole or text or types.is_boolean(value), "text, whole numbers, or true or false"
     elif part == "copied":
         fits, wanted = number or text or types.is_boolean(value), "numbers, text, or true or false"
@@ -45,7 +46,7 @@ def check_type(dtype: "pa.DataType", part: str, column: str, file: str) -> str:
         fits, wanted = number or types.is_boolean(value), "true or false, or numbers"
     if not fits:
         raise TableError(
-            f"Column `{column}` of `{file}` holds {describe_type(value)}; the {part.replace('_', ' ')} must be "
+            f"Column `{column}` of `{file}` holds {describe_type(value)}; the {_SPOKEN.get(part, part)} must be "
             f"{wanted}. Convert the column before reading the table."
         )
     return describe_type(value)
@@ -56,11 +57,11 @@ def folder_type(part: str) -> "pa.DataType":
     import pyarrow as pa
 
     part = part.split(" ")[0]
-    if part in _IDS or part == "category":
+    if part in _IDS or part in ("category", "by"):
         return pa.string()  # `007` and `7` are different people
     if part == "terminated":
         return pa.bool_()
-    return pa.float64() if part in ("feature", "dose", "reward", "propensity") else pa.int64()
+    return pa.float64() if part in ("feature", "dose", "reward", "propensity", "outcome") else pa.int64()
 
 
 def describe_type(dtype: "pa.DataType") -> str:

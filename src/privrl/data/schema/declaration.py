@@ -2,6 +2,8 @@
 
     NAME:LO..HI[:missing][:log]     a measurement with public bounds
     NAME:a,b,c[:missing]            a category with its public values
+    NAME:a,b,c or NAME              the groups by which an evaluation reports; NAME if it is a category
+    NAME:MOST                       a second outcome with its public largest total of an episode
     A*B                             a pair of measurements whose product is a feature; `none` for no product
     0,0.02,0.05                     the edges of a dose
 
@@ -22,6 +24,7 @@ FILL_IN = "FILL-IN"
 
 _NAMES = ("unit", "episode", "step", "state", "reward", "next_state", "terminated", "propensity")
 _COUNTS = ("horizon", "num_states", "num_actions", "max_episodes_per_unit", "max_actions")
+_REPORTED = ("by", "outcome")
 _LISTS = ("feature", "category", "product", "action", "action_edges")
 
 
@@ -53,6 +56,34 @@ def parse_category(words: str) -> Category:
     if not colon:
         raise ValueError(f"`{words}` does not declare a category. Write NAME:a,b,c, for example `ward:icu,step-down`.")
     return Category(name, tuple(value.strip() for value in values.split(",")), "missing" in flags)
+
+
+def parse_groups(words: str, known: Sequence[Category]) -> Category:
+    """Parse `NAME:a,b,c`, or the name of a category that is declared already.
+
+    >>> parse_groups("sex:female,male", ()).values
+    ('female', 'male')
+    """
+    found = next((one for one in known if one.name == words), None)
+    if found is None and ":" not in words:
+        raise ValueError(f"`by` is `{words}`, which is not a declared category. Write NAME:a,b,c: `sex:female,male`.")
+    return parse_category(words) if found is None else found
+
+
+def parse_outcome(words: str) -> Feature:
+    """Parse `NAME:MOST`.
+
+    >>> parse_outcome("cost:50000")
+    Feature(name='cost', low=0.0, high=50000.0, missing=True, log=False)
+    """
+    name, colon, most = words.rpartition(":")
+    largest = _number(most, words) if colon else 0.0
+    if not largest > 0.0:
+        raise ValueError(
+            f"`{words}` does not declare a second outcome. Write NAME:MOST, for example `cost:50000`, where MOST is a "
+            "public number above 0: the largest total of one episode."
+        )
+    return Feature(name, 0.0, largest, missing=True)
 
 
 def parse_products(several: Sequence[str]) -> tuple[tuple[str, str], ...]:
@@ -120,6 +151,12 @@ def _text(value: object, what: str) -> str:
     return value
 
 
+def _declared(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f'{what} must be a declaration in quotes, such as "sex:female,male" or "cost:50000".')
+    return value
+
+
 def _texts(value: object, what: str) -> list[str]:
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list | tuple) or not texts or not all(isinstance(text, str) for text in texts):
@@ -159,6 +196,7 @@ def _direction(value: object, what: str) -> str:
 
 _KINDS: dict[Callable[[object, str], object], tuple[str, ...]] = {
     _text: _NAMES,
+    _declared: _REPORTED,
     _count: _COUNTS,
     _texts: _LISTS,
     _counts: ("terminal",),

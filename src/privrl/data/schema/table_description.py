@@ -14,6 +14,8 @@ from privrl.data.schema.declaration import (
     parse_category,
     parse_doses,
     parse_feature,
+    parse_groups,
+    parse_outcome,
     parse_products,
     parse_schema,
     read_schema_file,
@@ -21,9 +23,11 @@ from privrl.data.schema.declaration import (
 from privrl.data.schema.outcomes import Good, check_direction
 from privrl.data.schema.table_schema import check_least_propensity
 from privrl.mdp.measurements import BinnedAction, Feature, describe_product_actions
+from privrl.mdp.reported_columns import ReportedColumns
 
 _REQUIRED = ("unit", "step", "state", "action", "reward", "horizon", "num_states", "num_actions")
-_NOT_COLUMNS = ("good", "terminal", "rewards_at_end", "feature", "category", "action", "action_edges", "product")
+_MEASURED = ("feature", "category", "product")
+_NOT_COLUMNS = ("good", "terminal", "rewards_at_end", "action", "action_edges", "by", "outcome", *_MEASURED)
 _AGREED = (
     "unit",
     "feature",
@@ -52,6 +56,8 @@ class TableDescription:
         action: the column of actions, or the columns of doses.
         action_edges: where the actions of each dose begin, "0,0.02,0.05".
         least_propensity: the public number below which no action of the program had a probability.
+        by: groups by which an evaluation reports, "NAME:a,b,c", or the name of a declared category.
+        outcome: a second outcome that an evaluation reports, "NAME:MOST", with the largest total of an episode.
         horizon, num_states, num_actions, max_actions, max_episodes_per_unit: public bounds.
         good: which values of the reward are good, "high" or "low".
         terminal: public states whose entry ends an episode.
@@ -74,6 +80,8 @@ class TableDescription:
     terminated: str | None = None
     propensity: str | None = None
     least_propensity: float | None = None
+    by: str | None = None
+    outcome: str | None = None
     horizon: int | None = None
     num_states: int | None = None
     num_actions: int | None = None
@@ -105,6 +113,7 @@ class TableDescription:
         elif self.action and len(self.action) > 1:
             raise ValueError("Several columns of actions are doses. Give `action_edges` once for each `action`.")
 
+        self.reported  # noqa: B018 raises if a declaration is malformed
         check_least_propensity(self.least_propensity or 0.0, self.num_actions, logged=self.propensity is not None)
 
     def _refuse(self, names: Sequence[str], why: str) -> None:
@@ -184,6 +193,13 @@ class TableDescription:
         return parse_doses(self.action or (), self.action_edges) if self.action_edges else ()
 
     @property
+    def reported(self) -> ReportedColumns:
+        """The columns that an evaluation only reports on."""
+        known = [parse_category(words) for words in self.category or ()]
+        by = None if self.by is None else parse_groups(self.by, known)
+        return ReportedColumns(by, None if self.outcome is None else parse_outcome(self.outcome))
+
+    @property
     def columns(self) -> dict[str, Any]:
         """The arguments of `read_parquet`."""
         columns = {name: value for name, value in self.given.items() if name not in _NOT_COLUMNS}
@@ -194,12 +210,12 @@ class TableDescription:
             columns["action"] = self.doses
         elif self.action:
             columns["action"] = self.action[0]
-        return columns
+        both = {"by": self.reported.by, "outcome": self.reported.outcome}
+        return columns | {name: column for name, column in both.items() if column is not None}
 
     def rules(self, noun: str) -> list[str]:
         """The public rules by which records are changed or left out, as sentences; `noun` is the name of one unit."""
-        most = self.max_episodes_per_unit or 1
-        found = []
+        most, reported, found = self.max_episodes_per_unit or 1, self.reported, []
         if self.episode is not None:
             found.append(
                 f"Of each {noun} at most {most} episode{'s are' if most > 1 else ' is'} used, chosen at random; all "
@@ -213,5 +229,15 @@ class TableDescription:
             found.append(
                 "There is no column of next states: the state of the next row is used, and the state after the last "
                 "row of an episode is unknown."
+            )
+        if reported.by is not None:
+            found.append(
+                f"A {noun} belongs to the group (`{reported.by.name}`) in the first row of the first episode that is "
+                "used, or to no group if it has no value there."
+            )
+        if reported.outcome is not None:
+            found.append(
+                f"Values of `{reported.outcome.name}` below 0, and the part of its total over an episode that is above "
+                f"{reported.outcome.high:.15g}, are cut off; a missing value counts as 0."
             )
         return found

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from privrl.mdp.measurements import BinnedAction, Measurement, check_measurements
+from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement, check_measurements
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 
 _VECTORS = (
     "The states are vectors of measurements (`features`), but numbered states are required. Use the recipe `dp-lap`, "
@@ -48,6 +49,7 @@ class Bounds:
         features: the columns of a state with their bounds, if states are vectors.
         propensities: whether every step has the logged probability, in (0, 1], with which a program took its action.
         least_propensity: the number below which no action of the program had a probability, taken or not.
+        reported: the columns that an evaluation only reports on.
     """
 
     horizon: int
@@ -58,6 +60,7 @@ class Bounds:
     features: tuple[Measurement, ...] = ()
     propensities: bool = False
     least_propensity: float = 0.0
+    reported: ReportedColumns = UNREPORTED
 
     def __post_init__(self) -> None:
         for name in ("horizon", "num_states", "num_actions", "max_episodes_per_unit"):
@@ -140,6 +143,7 @@ class Schema:
     propensity: str | None = None
     features: tuple[Measurement, ...] = ()
     doses: tuple[BinnedAction, ...] = ()
+    reported: ReportedColumns = UNREPORTED
 
     def __post_init__(self) -> None:
         if (self.state is None) != bool(self.features):
@@ -154,13 +158,26 @@ class Schema:
                 "and a feature. A state holds what is known before the action. Name each column once."
             )
 
+        self._check_reported()
+
+    def _check_reported(self) -> None:
+        """Refuse a group or a second outcome in a column that says something else about a step."""
+        for part, column in self.reported.columns.items():
+            for other, name in self.columns.items():
+                kind = other.split(" ")[0]
+                if name == column and kind not in (part, "state", "feature", "category"):
+                    raise ValueError(
+                        f"`{part}` names the column `{column}`, which is the `{_ARGUMENTS.get(kind, kind)}` too. Name "
+                        "another column, or leave it out."
+                    )
+
     @property
     def columns(self) -> dict[str, str]:
         """The column of each part that is declared."""
         parts = ("unit", "episode", "step", "state", "action", "reward", "next_state", "terminated", "propensity")
         named = {part: getattr(self, part) for part in parts if getattr(self, part) is not None}
         measured = {f"{type(feature).__name__.lower()} {feature.name}": feature.name for feature in self.features}
-        return named | measured | {f"dose {dose.name}": dose.name for dose in self.doses}
+        return named | measured | {f"dose {dose.name}": dose.name for dose in self.doses} | self.reported.columns
 
     def require(self, present: list[str], table: str) -> None:
         """Raise if a declared column is missing; the error lists the existing columns."""
@@ -200,6 +217,8 @@ def declare_table(
     terminated: str | None = None,
     propensity: str | None = None,
     least_propensity: float = 0.0,
+    by: Category | None = None,
+    outcome: Feature | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     max_episodes_per_unit: int = 1,
     max_actions: int = 12,
@@ -208,12 +227,14 @@ def declare_table(
     named = action if isinstance(action, str) else None
     doses = () if isinstance(action, str) else (action,) if isinstance(action, BinnedAction) else tuple(action)
     columns = check_measurements(features) if features else ()
-    schema = Schema(unit, step, state, named, reward, episode, next_state, terminated, propensity, columns, doses)
+    reported = ReportedColumns(by, outcome)
+    parts = (unit, step, state, named, reward, episode, next_state, terminated, propensity, columns, doses)
+    schema = Schema(*parts, reported)
     if named is None:
         num_actions = _number_of_actions(doses, num_actions, max_actions)
     sizes = (horizon, num_states, num_actions)
     logged = (propensity is not None, least_propensity)
-    return schema, Bounds(*sizes, reward_range, max_episodes_per_unit, columns, *logged)
+    return schema, Bounds(*sizes, reward_range, max_episodes_per_unit, columns, *logged, reported)
 
 
 def check_least_propensity(least: float, num_actions: int | None = None, *, logged: bool) -> None:

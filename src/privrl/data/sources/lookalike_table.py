@@ -97,7 +97,21 @@ class _World:
             columns[schema.terminated] = last & (length[episode] < bounds.horizon)
         if schema.propensity is not None:
             columns[schema.propensity] = rng.uniform(0.1, 1.0, len(step))
+        columns |= self._reported(first, owner[episode], rng)
         return pa.table(columns)
+
+    def _reported(self, first: int, owner: Int[np.ndarray, " R"], rng: np.random.Generator) -> dict[str, object]:
+        """A group for each person, and a share of the second outcome for each row."""
+        import pyarrow as pa
+
+        by, outcome = self.schema.reported.by, self.schema.reported.outcome
+        columns: dict[str, object] = {}
+        if by is not None and by.name not in {feature.name for feature in self.schema.features}:
+            each = rng.integers(0, len(by.values), int(owner.max()) + 1 - first)
+            columns[by.name] = pa.array(by.values, pa.string()).take(pa.array(each[owner - first]))
+        if outcome is not None and outcome.name not in {feature.name for feature in self.schema.features}:
+            columns[outcome.name] = rng.uniform(0.0, outcome.high / self.bounds.horizon, len(owner))
+        return columns
 
     def _lived(
         self, episodes: int, rng: np.random.Generator

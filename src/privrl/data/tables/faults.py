@@ -14,7 +14,7 @@ import numpy as np
 
 from privrl.data.rows.batches import Table, folder_columns, open_parquet
 from privrl.data.rows.files import Paths, describe_file, parquet_files
-from privrl.data.rows.measured_columns import read_doses, read_measurements
+from privrl.data.rows.measured_columns import read_doses, read_measurements, read_reported
 from privrl.data.rows.row_checks import RowChecker, read_ends, read_steps
 from privrl.data.schema.columns import (
     check_indices,
@@ -32,6 +32,7 @@ from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, Schema, TableError, declare_table, require_column
 from privrl.data.tables.parquet import read_parquet
 from privrl.mdp.measurements import Feature
+from privrl.mdp.reported_columns import ReportedColumns
 from privrl.shapes import Bool
 
 if TYPE_CHECKING:
@@ -75,15 +76,17 @@ def find_outside(paths: Paths, columns: dict[str, Any]) -> list[str]:
     found = _Found()
     with suppress(TableError):  # `Table` raises if files have different types, or no rows
         table = Table(parquet_files(paths), schema, columns.get("sort", False))
-        for feature in schema.features:
-            if isinstance(feature, Feature):
-                with suppress(TableError):
-                    _look_outside(table, feature, found)
+        bounded = {f"feature {feature.name}": feature for feature in schema.features if isinstance(feature, Feature)}
+        if schema.reported.outcome is not None:
+            bounded["outcome"] = schema.reported.outcome
+        for part, feature in bounded.items():
+            with suppress(TableError):
+                _look_outside(table, part, feature, found)
     return list(found.messages.values())
 
 
-def _look_outside(table: Table, feature: Feature, found: "_Found") -> None:
-    for batch, place in table.batches([f"feature {feature.name}"]):
+def _look_outside(table: Table, part: str, feature: Feature, found: "_Found") -> None:
+    for batch, place in table.batches([part]):
         values, null = read_numbers(batch, feature.name, place)
         known = ~null & np.isfinite(values)  # an infinite value is a fault
         for bad, bound in (
@@ -186,6 +189,9 @@ def _reader(part: str, column: str, schema: Schema, bounds: Bounds) -> _Read:
     if kind in ("step", "terminated"):
         read = read_steps if kind == "step" else read_ends
         return lambda batch, place: read(batch, column, place)
+    if kind in ("by", "outcome"):
+        alone = ReportedColumns(**{kind: getattr(schema.reported, kind)})
+        return lambda batch, place: read_reported(batch, alone, place)
     doses = [dose for dose in schema.doses if dose.name == column]
     features = [feature for feature in schema.features if feature.name == column]
     return lambda batch, place: read_doses(batch, doses, place) if doses else read_measurements(batch, features, place)

@@ -17,11 +17,11 @@ from privrl.data.rows.encoding import EpisodeEncoder
 from privrl.data.rows.episode_cache import MAX_MEMORY_BYTES, Chunk, EpisodeCache, release_memory
 from privrl.data.rows.files import Paths, parquet_files
 from privrl.data.rows.row_checks import RowChecker, Rows
-from privrl.data.rows.transitions import Block, following_states
+from privrl.data.rows.transitions import COLUMNS, Block, concatenate_by_name, following_states
 from privrl.data.schema.columns import canonical_ids, find_changes, read_ids, take_ids
 from privrl.data.schema.fingerprints import keep_smallest, salt_of
 from privrl.data.schema.table_schema import Bounds, declare_table
-from privrl.mdp.measurements import BinnedAction, Measurement
+from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement
 from privrl.shapes import Bool, Int, Shaped, UInt64
 
 
@@ -42,6 +42,8 @@ def read_parquet(
     terminated: str | None = None,
     propensity: str | None = None,
     least_propensity: float = 0.0,
+    by: Category | None = None,
+    outcome: Feature | None = None,
     reward_range: tuple[float, float] = (0.0, 1.0),
     max_episodes_per_unit: int = 1,
     max_actions: int = 12,
@@ -72,6 +74,9 @@ def read_parquet(
         propensity: the logged probability, in (0, 1], with which a program took the recorded action.
         least_propensity: the public number below which no action of the program had a probability, taken or not. A row
             below it is refused.
+        by: the groups by which an evaluation reports, `Category("sex", ("female", "male"))`; null: in no group.
+        outcome: a second outcome that an evaluation reports, `Feature("cost", 0, 50_000)`, up to the public largest
+            total of an episode; null counts as 0.
         horizon, num_states, num_actions, reward_range, max_episodes_per_unit: the public bounds, see `Bounds`. The
             learner may supply the numbers of states and actions later (`with_sizes`).
         max_actions: the largest number of actions that doses may make; it guards against an accidental product of many.
@@ -101,6 +106,8 @@ def read_parquet(
         terminated=terminated,
         propensity=propensity,
         least_propensity=least_propensity,
+        by=by,
+        outcome=outcome,
         reward_range=reward_range,
         max_episodes_per_unit=max_episodes_per_unit,
         max_actions=max_actions,
@@ -193,17 +200,17 @@ class _Open:
     unit: Int[np.ndarray, " E"]
     rank: UInt64[np.ndarray, " E"]
     starts: Int[np.ndarray, " E"]
-    columns: tuple[Shaped[np.ndarray, "R ..."], ...]
+    columns: dict[str, Shaped[np.ndarray, "R ..."]]
 
     @property
     def lengths(self) -> Int[np.ndarray, " E"]:
-        return np.diff(self.starts, append=len(self.columns[0]))
+        return np.diff(self.starts, append=len(self.columns["states"]))
 
     def take(self, keep: Bool[np.ndarray, " E"]) -> "_Open":
         lengths = self.lengths
         rows = np.repeat(keep, lengths)
         kept = lengths[keep]
-        columns = tuple(column[rows] for column in self.columns)
+        columns = {name: column[rows] for name, column in self.columns.items()}
         return _Open(self.unit[keep], self.rank[keep], np.cumsum(kept) - kept, columns)
 
 
@@ -217,20 +224,13 @@ class _Assembler:
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: _Open | None = None
-        self._logged = False
         self._num_episodes = self._num_kept = 0
 
     def add(self, rows: Rows) -> Block:
         """The chosen episodes of the units that these rows complete."""
         self._num_episodes += len(rows.starts)
-        columns: tuple[np.ndarray, ...] = (rows.states, rows.actions, rows.rewards)
-        self._logged = rows.propensities is not None
-        if rows.propensities is not None:
-            columns += (rows.propensities,)
-        if rows.next_states is not None:
-            columns += (rows.next_states,)
-        elif rows.ended is not None and rows.states.ndim > 1:
-            columns += (rows.ended,)
+        every = {name: getattr(rows, name) for name in (*COLUMNS, "ended")}
+        columns = {name: column for name, column in every.items() if column is not None}
         everything = _Open(rows.unit, rows.rank, rows.starts, columns)
         if self._open is not None:
             everything = _joined(self._open, everything)
@@ -254,16 +254,16 @@ class _Assembler:
 
     def _block(self, chosen: _Open) -> Block:
         self._num_kept += len(chosen.unit)
-        states, actions, rewards, *given = chosen.columns
-        logged, lengths = given.pop(0) if self._logged else None, chosen.lengths
-        recorded = bool(given) and given[0].dtype != bool
-        next_states = given[0] if recorded else following_states(states, lengths, *given)
-        return Block(chosen.unit, lengths, states, actions, rewards, next_states, logged)
+        columns, lengths = dict(chosen.columns), chosen.lengths
+        ended = columns.pop("ended", None)
+        if "next_states" not in columns:
+            columns["next_states"] = following_states(columns["states"], lengths, ended)
+        return Block(chosen.unit, lengths, **columns)
 
 
 def _joined(first: _Open, second: _Open) -> _Open:
     """Rows of `second` before its first start belong to the last episode of `first`."""
-    columns = tuple(np.concatenate(pair) for pair in zip(first.columns, second.columns, strict=True))
-    starts = np.concatenate([first.starts, second.starts + len(first.columns[0])])
+    columns = concatenate_by_name([first.columns, second.columns])
+    starts = np.concatenate([first.starts, second.starts + len(first.columns["states"])])
     unit, rank = np.concatenate([first.unit, second.unit]), np.concatenate([first.rank, second.rank])
     return _Open(unit, rank, starts, columns)

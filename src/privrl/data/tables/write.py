@@ -8,10 +8,11 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from privrl.data.dataset import AbstractDataset
-from privrl.data.rows.transitions import Block
+from privrl.data.rows.transitions import COLUMNS, Block
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import TableError
-from privrl.mdp.measurements import ENDED, Feature, Measurement, check_measurements
+from privrl.mdp.measurements import ENDED, Category, Feature, Measurement, check_measurements
+from privrl.mdp.reported_columns import GROUP, OUTCOME, ReportedColumns
 from privrl.mdp.types import Trajectory
 from privrl.writing import whole_file
 
@@ -27,6 +28,8 @@ def write_parquet(
     units: Sequence[object] | Shaped[np.ndarray, " N"] | None = None,
     *,
     features: Sequence[Measurement] = (),
+    by: Category | None = None,
+    outcome: Feature | None = None,
     rows_per_group: int = 65_536,
 ) -> int:
     """Write one row per step and return the number of rows. The file is written as a whole or not at all.
@@ -36,12 +39,15 @@ def write_parquet(
     `features` has a column in place of `state` and `next_state`, null if a value is missing, and `terminated` is true
     if the episode has ended. Episodes are numbered; so are units, unless `units` names them.
 
+    The columns of `extras` have the names of `by` and `outcome`.
+
     Arguments:
         path: the new file.
         data: a batch of trajectories `[N, H]`, an iterable of such batches, or a dataset (then the episodes that it
             uses, with units numbered anew).
         units: the owner of each episode; only for a single batch of trajectories.
         features: the entries of a vector, for trajectories; a dataset declares them itself.
+        by, outcome: the columns of `extras`, for trajectories; a dataset declares them itself.
         rows_per_group: rows of a row group.
 
     Raises:
@@ -53,11 +59,13 @@ def write_parquet(
 
     path = Path(path)
     features = data.features if isinstance(data, AbstractDataset) else check_measurements(features) if features else ()
+    reported = data.reported if isinstance(data, AbstractDataset) else ReportedColumns(by, outcome)
     num_rows = num_episodes = 0
     with whole_file(path, secret=True) as temporary:
         writer = None
         for block, horizon, names in _blocks(data, units):
             columns = _columns(block, horizon, names, num_episodes, features)
+            columns |= _reported(block, reported, set(columns), {feature.name for feature in features})
             with redact_errors("`units` cannot be written", _ONE_TYPE):
                 table = pa.table(columns)
             writer = writer or pq.ParquetWriter(temporary, table.schema)
@@ -120,9 +128,9 @@ def _laid_out(batch: Trajectory, owner: Shaped[np.ndarray, " N"]) -> Block:
     order = np.argsort(owner, kind="stable")
     order = order[length[order] > 0]
     valid = np.arange(batch.rewards.shape[-1]) < length[order, None]
-    grids = (batch.states, batch.actions, batch.rewards, batch.next_states, batch.propensities)
-    columns = (np.asarray(grid)[order][valid] for grid in grids if grid is not None)
-    return Block(owner[order], length[order], *columns)
+    grids = {name: getattr(batch, name) for name in COLUMNS}
+    columns = {name: np.asarray(grid)[order][valid] for name, grid in grids.items() if grid is not None}
+    return Block(owner[order], length[order], **columns)
 
 
 def _columns(
@@ -143,6 +151,25 @@ def _columns(
     short = last & (np.repeat(block.lengths, block.lengths) < horizon)
     after = pa.array(block.next_states, mask=block.next_states < 0)
     return who | {"state": block.states} | did | {"next_state": after, "terminated": short}
+
+
+def _reported(block: Block, reported: ReportedColumns, taken: set[str], features: set[str]) -> dict[str, object]:
+    """The column of groups, null for none, and the second outcome. One that is a measurement is there already."""
+    import pyarrow as pa
+
+    if block.extras is None:
+        return {}
+    columns: dict[str, object] = {}
+    if reported.by is not None:
+        group = block.extras[:, GROUP]
+        at = pa.array(np.nan_to_num(group).astype(np.int32), mask=np.isnan(group))
+        columns[reported.by.name] = pa.array(reported.by.values, pa.string()).take(at)
+    if reported.outcome is not None:
+        columns[reported.outcome.name] = block.extras[:, OUTCOME]
+    columns = {name: column for name, column in columns.items() if name not in features}
+    if both := sorted(columns.keys() & taken):
+        raise ValueError(f"`{both[0]}` has the name of another column of the table. Rename it.")
+    return columns
 
 
 def _measured(states: Shaped[np.ndarray, "R D"], features: Sequence[Measurement], taken: set[str]) -> dict[str, object]:

@@ -155,12 +155,10 @@ def _of_people(chunk: Chunk, form: EpisodeForm) -> tuple[int, list[Rectangle]]:
         lengths = np.where(held, block.lengths[chosen], 0)
         taken = np.arange(width) < lengths[..., None]
         rows = np.where(taken, starts[chosen][..., None] + np.arange(width), 0)
-        columns = []
-        padding = (0, 0, 0, not_recorded(block.states), 0)[: len(block.columns)]
-        for column, by in zip(block.columns, padding, strict=True):
-            columns.append(column[rows])
-            columns[-1][~taken] = by
-        made.append(Rectangle(place, block.unit[begin[place]], lengths, *columns))
+        columns = {name: column[rows] for name, column in block.columns.items()}
+        for name, values in columns.items():
+            values[~taken] = not_recorded(block.states) if name == "next_states" else 0
+        made.append(Rectangle(place, block.unit[begin[place]], lengths, **columns))
     return len(begin), made
 
 
@@ -213,6 +211,7 @@ def _wide(narrow: Rectangle, width: int, per_person: bool) -> tuple[Bool[np.ndar
         padded(narrow.next_states, kind, NOT_RECORDED if vectors else -1),
         length.astype(int),
         None if narrow.propensities is None else padded(narrow.propensities, float),
+        None if narrow.extras is None else padded(narrow.extras, float),
     )
     alone = per_person and length.ndim == 1  # each person has one episode
     taking_part = np.any((length > 0).reshape(length.shape[0], -1), axis=1)
