@@ -258,6 +258,20 @@ CONTRIBUTIONS = (
         "statistics/test_evaluation.py::test_corrected_gains_stay_in_their_range",
     ),
     Mutation(
+        "two people of different groups with the noise of one",
+        "statistics/reported.py",
+        "_ROOT_TWO = 2.0**0.5",
+        "_ROOT_TWO = 1.0",
+        "statistics/test_reported.py::test_bounds_of_reports_are_right_over_every_record_and_nearly_met",
+    ),
+    Mutation(
+        "a person in several groups",
+        "statistics/reported.py",
+        "return ((position == jnp.arange(groups)) & there.any()).astype(float)",
+        "return ((position >= jnp.arange(groups)) & there.any()).astype(float)",
+        "statistics/test_reported.py::test_bounds_of_reports_are_right_over_every_record_and_nearly_met",
+    ),
+    Mutation(
         "weights from logged propensities not clipped",
         "mdp/assistance.py",
         "return running if p is None else jnp.minimum(w, max_weight)",

@@ -45,6 +45,7 @@ from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureRet
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
+from privrl.statistics.reported import ByGroup, OfOutcome, Present
 from privrl.statistics.stay_sums import ClippedErrors, ClippedNextStates, ClippedReturns, ClippedRewards, ClippedVisits
 
 S, A, H, N, D = 3, 2, 3, 2, 1
@@ -61,8 +62,13 @@ class Searched:
     linear: bool = field(default=False, kw_only=True)
     columns: tuple[Measurement, ...] = field(default=(), kw_only=True)
     outcomes: int = field(default=0, kw_only=True)
+    reported: bool = field(default=False, kw_only=True)
 
     def records(self, count: int = 480, seed: int = 0) -> Any:
+        made = self._records(count, seed)
+        return with_extras(made, seed) if self.reported else made
+
+    def _records(self, count: int, seed: int) -> Any:
         if self.outcomes:
             return Outcomes(_adversarial_numbers(count, self.outcomes, seed))
         if self.linear:
@@ -77,6 +83,18 @@ class Searched:
         people = jax.tree.map(lambda x: x[stays], made)
         people.length[1::3, 1] = 0  # one stay alone
         return people
+
+
+def with_extras(people: Any, seed: int) -> Any:
+    """The same people with groups inside and outside the list, and with second outcomes of every kind."""
+    rng, shape = np.random.default_rng(seed), people.rewards.shape
+    odd = rng.choice([0.0, 1.0, -0.0, 2.0, -1.0, 0.5, 1e308, np.nan, np.inf, -np.inf], shape)
+    groups = np.where(rng.random(shape) < 0.8, rng.integers(0, 2, (shape[0], 1, 1)), odd)
+    numbers = _adversarial_numbers(shape[0], shape[1] * shape[2], seed).reshape(shape)
+    costs = np.where(rng.random(shape) < 0.5, 5.0 * people.rewards, numbers)
+    extras = np.stack([groups, costs], axis=-1)
+    columns = (people.states, people.actions, people.rewards, people.next_states, people.length, people.propensities)
+    return type(people)(*columns, extras)
 
 
 def _adversarial_numbers(count: int, width: int, seed: int) -> np.ndarray:
@@ -269,6 +287,31 @@ def _corrected():
             yield from (Searched(one, columns=columns) for one in both)
 
 
+def _by_group():
+    """Inner statistics of one and several entries, centred and squared; records without groups."""
+    pairs = ((1.5, 4.0), (5.0, 20.0))
+    inner = (
+        Gains(_ASSISTED[0], jnp.asarray(0.6)),
+        Gains(_ASSISTED[0], jnp.asarray(0.3), squared=True, limits=pairs),
+        Influences(_ASSISTED[1]),
+        Present(),
+        StayReturns((0.5, 2.5)),
+    )
+    yield from (Searched(ByGroup(one, 3), reported=True) for one in inner)
+    yield Searched(ByGroup(inner[0], 3))
+    at = (_MEASURED[0], _MEASURED[0].value_feature, jnp.asarray(0.69), jnp.asarray(0.5))
+    for one in (CorrectedGains(*at), CorrectedGains(*at, squared=True), StayReturns()):
+        yield Searched(ByGroup(one, 2), columns=COLUMNS, reported=True)
+
+
+def _of_outcome():
+    inner = (Gains(_ASSISTED[0], jnp.asarray(0.2)), Gains(_ASSISTED[2], jnp.asarray(1.0), squared=True), StayReturns())
+    yield from (Searched(OfOutcome(one, 5.0), reported=True) for one in inner)
+    yield Searched(OfOutcome(inner[0], 1e-3))
+    slopes = ReturnSlopes(_MEASURED[0].value_feature, jnp.asarray(0.7))
+    yield Searched(OfOutcome(slopes, 2.0), columns=COLUMNS, reported=True)
+
+
 def _scores() -> tuple[Searched, ...]:
     """Weights of ordinary candidates, huge ones, and by step; values far beyond what a stay can pay."""
     rng = np.random.default_rng(11)
@@ -328,6 +371,9 @@ CASES: dict[type, tuple[Searched, ...]] = {
     Gains: (*(one for policy in _ASSISTED for one in _gains(policy)), *_gains(_MEASURED[0], COLUMNS)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
     CorrectedGains: tuple(_corrected()),
+    Present: (Searched(Present()), Searched(Present(), columns=COLUMNS)),
+    ByGroup: tuple(_by_group()),
+    OfOutcome: tuple(_of_outcome()),
     ReturnSlopes: (
         *(Searched(ReturnSlopes(_FEATURE, jnp.asarray(m), (0.0, 2.0))) for m in (0.0, 0.4)),
         Searched(ReturnSlopes(_MEASURED[0].value_feature, jnp.asarray(0.7)), columns=COLUMNS),
