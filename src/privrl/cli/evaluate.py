@@ -172,6 +172,7 @@ def _plan(
     }
     logged = description.propensity is not None
     settings["assumption"] = assumption_of(logged, comparison.assume_recorded, description.least_propensity or 0.0)
+    settings["reported"] = description.reported
     if comparison.assume_markov:
         check_markov(comparison.max_ratio, comparison.max_weight, values=not description.measured)
     if description.measured or logged:

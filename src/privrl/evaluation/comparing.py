@@ -9,6 +9,8 @@
     balance          mean weight, 1 if practice is what we think
     gain             mean of D = (w-1)(G-m), and of D^2            certified where practice is public
     influences       how strong an unrecorded influence must be
+    group-...        people, practice and gain of each group       decides nothing (`reporting.py`)
+    outcome-...      practice and gain of a second outcome         decides nothing either
     nuisance         sums for the model of the whole advice
     model-gain       mean of the model's psi, and of psi^2         no guarantee
 
@@ -23,7 +25,8 @@ is then one more candidate beside the pairs of limits.
 
 import abc
 import math
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -32,30 +35,23 @@ import numpy as np
 from privrl.contracts.learner import AbstractOfflineAnalysis, Ask
 from privrl.contracts.release import Release
 from privrl.evaluation.decision import HIDDEN_INFORMATION, Basis, Bound
-from privrl.evaluation.estimates import (
-    ERROR_RATE,
-    Assumption,
-    Evaluation,
-    Interval,
-    PairGain,
-    is_balanced,
-    practice_problems,
-    variance_bound,
-)
+from privrl.evaluation.estimates import Assumption, Evaluation, PairGain, is_balanced, practice_problems
+from privrl.evaluation.gain_intervals import Entry, GainMeasure, WeighedGain
 from privrl.evaluation.influence import sensitivity_of
+from privrl.evaluation.intervals import ERROR_RATE, Interval, variance_bound
 from privrl.evaluation.limits import WHOLE, choose_limits
 from privrl.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
-from privrl.evaluation.shares import MODEL, model_mu, skip_model
+from privrl.evaluation.reporting import NO_GAINS, NO_LIMITS, ChosenGain, report_groups, report_outcome
+from privrl.evaluation.shares import MODEL, WEIGHED, model_mu, skip_model
 from privrl.evaluation.support import Support
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.reported_columns import ReportedColumns
 from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature
-from privrl.statistics.corrected_gains import CorrectedGains, ReturnSlopes, read_slope
+from privrl.statistics.corrected_gains import ReturnSlopes, read_slope
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.off_policy import (
-    AbstractPairMeans,
     Changed,
-    Gains,
     Influences,
     Limits,
     ReturnSpread,
@@ -78,7 +74,8 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     and what is outside is cut; `max_ratio` and `max_weight` are those of the assisted policy, or `None`: the public
     pairs of `limits.py` are compared. `assumption` is what is known about who decided. With `markov`, the study states
     that what happens next depends on the recorded state and the action alone. `least_propensity` is the public number
-    below which no action had a probability, if `assumption` is "randomised".
+    below which no action had a probability, if `assumption` is "randomised". `reported` are the columns by which and
+    about which more is estimated.
 
     **Why weights are then never clipped.** Let p_min be that number, and take it for b* everywhere, so that advice
     multiplies the running weight by 1 - alpha + alpha/p_min wherever it is followed. As p >= p_min, the weight with the
@@ -93,6 +90,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
     assumption: eqx.AbstractVar[Assumption]
     markov: eqx.AbstractVar[bool]
     least_propensity: eqx.AbstractVar[float]
+    reported: eqx.AbstractVar[ReportedColumns]
 
     @property
     @abc.abstractmethod
@@ -138,6 +136,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             "largest weight": max(max_weight for _, max_weight in self.limits) if self.bounded else None,
             "rewards": "estimated",
             **state_assumptions(self.assumption, self.markov, self.least_propensity),
+            **self.reported.described,
         }
 
     def evaluate(self, ask: Ask) -> Evaluation:
@@ -153,17 +152,22 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         trend, continuity, arrival = checks = (None, None, None) if self.logged else self._residuals(ask, policy)
         biased = any(one is not None and one.evidently_not_zero for one in checks)
         pairs: tuple[PairGain, ...] = ()
+        measures: tuple[GainMeasure, ...] = ()
+        centre, slope = m if self.centred else 0.0, 0.0
         balances = self._balances(ask, policy) if self.bounded else ()
         if not self.bounded:
             refused.append("Without a finite `max_weight`, nothing is certified. Use a finite one.")
         elif weighed and not biased:
-            pairs = self._pair_gains(ask, policy, m if self.centred else 0.0, balances, support, spread)
+            slope = self._slope(ask, centre)
+            measures = self._measures(policy, balances, support, spread)
+            pairs = self._pair_gains(ask, policy, centre, slope, measures)
         known, gain, model = self.public or self.logged, None, None
         unlike = [one for one in balances if not is_balanced(one, public=self.public, assumption=self.assumption)]
         balance = unlike[0] if unlike else balances[0] if balances else None
         if known and unlike:
             refused.append(_UNBALANCED.format(unlike[0].words("")))
             pairs = ()
+            measures = ()
         elif pairs:
             best = max(range(len(pairs)), key=lambda j: pairs[j].gain.lower)
             policy, gain = policy.with_limits(*self.limits[best]), pairs[best].gain
@@ -180,6 +184,14 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         if gain is not None and self._declares("influences"):
             influences = ask("influences", Influences(policy, self.return_range))
             sensitivity = sensitivity_of(gain, influences, n, m, policy.bound)
+        chosen = None
+        if gain is not None:
+            measure = measures[max(range(len(pairs)), key=lambda j: pairs[j].gain.lower)]
+            chosen = ChosenGain(self._weighed_gain(policy, None), measure, centre, slope, self.centred)
+        elif self.reported:
+            refused.append(NO_LIMITS if math.isinf(policy.bound) and pairs else NO_GAINS)
+        groups = report_groups(ask, self.reported, self.return_range, chosen)
+        outcome = report_outcome(ask, self.reported, n, chosen)
         unit = high - low
         return Evaluation(
             policy=policy,
@@ -200,6 +212,9 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             pairs=tuple(PairGain(one.max_ratio, one.max_weight, one.gain.scaled(unit)) for one in pairs),
             public=self.public,
             sensitivity=sensitivity,
+            by=None if self.reported.by is None else self.reported.by.name,
+            groups=groups,
+            outcome=outcome,
             refused=tuple(refused),
         )
 
@@ -245,7 +260,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         if self._enough("The gain of the assisted policy", returns, ("practice-table",), refused):
             return True
         if returns.noise.white == "normal":
-            for name in ("gain", "gain-square", "practice-slope"):
+            for name in WEIGHED:
                 if self._declares(name):
                     ask.skip(name, to=("practice-table",))
         return False
@@ -270,31 +285,34 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             for mean, (_, max_weight), unit in zip(means.tolist(), self.limits, weights.units.tolist(), strict=True)
         )
 
-    def _pair_gains(
+    def _measures(
         self,
-        ask: Ask,
         policy: AbstractAssisted,
-        centre: float,
         balances: tuple[Interval, ...],
         support: Support | None,
         spread: float,
-    ) -> tuple[PairGain, ...]:
-        """What the assisted policy adds with each pair of limits, as shares of the range of returns.
+    ) -> tuple[GainMeasure, ...]:
+        """How the gain with each pair of limits is read off releases."""
+        found = []
+        for balance, (max_ratio, max_weight) in zip(balances, self.limits, strict=True):
+            measure = GainMeasure(max_weight, self._candidates, spread)
+            if support is not None and not (self.public or self.logged):
+                error = support.gain_error(self.people, max_ratio, policy.strengths, 1.0)
+                scale = 1.0 / max(balance.value, 0.5)
+                measure = replace(measure, error=error, scale=scale, allowance=self.allowance)
+            found.append(measure)
+        return tuple(found)
 
-        With estimated weights it is E[w (G-m)]/E[w], as if they had the mean 1. Its standard error holds that of the
-        estimated b*, and the interval has an allowance for what the estimate of practice misses.
-        """
-        terms, squares = self._gain_terms(ask, policy, centre)
-        first, second, found = ask("gain", terms), ask("gain-square", squares), []
-        estimated = support if not (self.public or self.logged) else None
-        for j, (max_ratio, max_weight) in enumerate(self.limits):
-            error = 0.0 if estimated is None else estimated.gain_error(self.people, max_ratio, policy.strengths, spread)
-            both = PairEntry(first, j, terms), PairEntry(second, j, squares)
-            gain = certified_interval(*both, self.people, max_weight, error, among=self._candidates)
-            if estimated is not None:
-                scale, deviation = 1.0 / max(balances[j].value, 0.5), math.sqrt(released_variance(*both, self.people))
-                gain = gain.scaled(scale).wider(self.allowance(scale * deviation))
-            found.append(PairGain(max_ratio, max_weight, gain))
+    def _pair_gains(
+        self, ask: Ask, policy: AbstractAssisted, centre: float, slope: float, measures: tuple[GainMeasure, ...]
+    ) -> tuple[PairGain, ...]:
+        """What the assisted policy adds with each pair of limits, as shares of the range of returns."""
+        terms, squares = self._weighed_gain(policy, self.limits).terms(centre, slope, self.return_range)
+        first, second = ask("gain", terms), ask("gain-square", squares)
+        found = []
+        for j, (measure, pair) in enumerate(zip(measures, self.limits, strict=True)):
+            entries = Entry.of_pair(first, j, terms), Entry.of_pair(second, j, squares)
+            found.append(PairGain(*pair, measure.interval(*entries, self.people)))
         return tuple(found)
 
     @property
@@ -302,17 +320,17 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         """How many bounds share the error rate: those of the pairs, and that of the model if it may decide."""
         return (len(self.limits) if self.bounded else 0) + self.markov
 
-    def _gain_terms(self, ask: Ask, policy: AbstractAssisted, centre: float) -> tuple[AbstractPairMeans, ...]:
-        """D and its square; corrected if there is a release for that (`statistics/corrected_gains.py`)."""
-        m, ways = jnp.asarray(centre), (False, True)
+    def _weighed_gain(self, policy: AbstractAssisted, limits: Limits | None) -> WeighedGain:
+        """What is summed; corrected if there is a release for that (`statistics/corrected_gains.py`)."""
+        feature = self.value_feature if self._declares("practice-slope") else None
+        return WeighedGain(policy, limits, self.logged, self.least_propensity, feature)
+
+    def _slope(self, ask: Ask, centre: float) -> float:
+        """How returns depend on f, if gains are corrected by it."""
         if not self._declares("practice-slope"):
-            plain = (policy, m, self.return_range)
-            stated = (self.limits, self.logged, self.least_propensity)
-            return tuple(Gains(*plain, way, *stated) for way in ways)
-        found = ask("practice-slope", ReturnSlopes(self.value_feature, m, self.return_range))
-        slope = jnp.asarray(read_slope(np.asarray(found.value, float), self.people))
-        corrected = (policy, self.value_feature, m, slope, self.return_range)
-        return tuple(CorrectedGains(*corrected, squared=way, limits=self.limits) for way in ways)
+            return 0.0
+        found = ask("practice-slope", ReturnSlopes(self.value_feature, jnp.asarray(centre), self.return_range))
+        return read_slope(np.asarray(found.value, float), self.people)
 
     @abc.abstractmethod
     def allowance(self, deviation: float) -> float:
@@ -362,45 +380,6 @@ def _bound(gain: Interval | None, model: Interval | None, unit: float, *, known:
     basis: Basis = "model" if gain is None else "certified" if known else "estimated"
     decides = model if gain is None else gain
     return None if decides is None else Bound(unit * decides.lower, ERROR_RATE, basis)
-
-
-class PairEntry(NamedTuple):
-    """One pair's entry of a release about several pairs."""
-
-    release: Release
-    pair: int
-    statistic: AbstractPairMeans
-
-    @property
-    def unit(self) -> float:
-        """What the entry was divided by."""
-        return float(self.statistic.units[self.pair])
-
-    def mean(self, people: int) -> float:
-        """The mean over people, in units of its own."""
-        return float(self.release.value[self.pair]) * self.unit / people
-
-
-def certified_interval(
-    first: PairEntry, second: PairEntry, people: int, largest: float, error: float = 0.0, among: int | None = None
-) -> Interval:
-    """Value +- z sqrt(v/n + sigma^2 + error^2), where z is for the error rate that `among` bounds share: by default
-    those of all pairs.
-
-    v is the released second moment minus mean^2 (if positive) plus one standard deviation of its noise, and plus
-    largest^2 ln(20 J)/n for J bounds: a rare stay of weight `largest` may be in nobody's record, and where there is no
-    noise nothing else would allow for it. `error` is a further standard error, of an estimated b*.
-    """
-    value, among = first.mean(people), len(first.statistic.pairs) if among is None else among
-    rare = largest**2 * math.log(among / ERROR_RATE) / people
-    variance = released_variance(first, second, people) + rare + error**2 * people
-    return Interval.of(value, variance, people, first.release.noise, unit=first.unit, among=among)
-
-
-def released_variance(first: PairEntry, second: PairEntry, people: int) -> float:
-    """The released second moment minus mean^2 (if positive) plus one standard deviation of its noise."""
-    noise = float(np.max(second.release.noise.std)) * second.unit / people
-    return max(second.mean(people) - first.mean(people) ** 2, 0.0) + noise
 
 
 def _mean(release: Release, people: int, largest: float) -> Interval:

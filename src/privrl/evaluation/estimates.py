@@ -4,25 +4,19 @@ All numbers are functions of releases alone, in the world's own units. Intervals
 one-sided (`lower`, `upper`), each at 95%, and their standard error holds sampling error and privacy noise together.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from statistics import NormalDist
 from typing import Any, Literal, TypedDict
 
-import numpy as np
-
-from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.untrusted import MALFORMED, convert
 from privrl.evaluation.decision import Bound, Decision, Reason, gives_advice
+from privrl.evaluation.group_estimates import GroupEstimate, OutcomeEstimate, worst_first
+from privrl.evaluation.intervals import Interval
 from privrl.mdp.assistance import AbstractAssisted, to_json_number
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 
 Standing = Literal["better", "worse", "not shown"]
-_EVIDENT = 3.0 / 1.959964  # three standard errors, in half widths
-ERROR_RATE = 0.05
-"""Of an interval, and of the one-sided lower bound that decides on a release."""
 NEGLIGIBLE = 0.027
 """Practice is taken to follow the recorded state alone where all entries of `PracticeResiduals` are surely below."""
 FITTED = 0.01
@@ -33,79 +27,6 @@ BALANCED = 0.04
 FITTED_STATES = 0.005
 """The allowance of a gain with probabilities of practice that are estimated state by state, as a share of the range of
 returns, for errors that multiply; single errors are in the standard error."""
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate, the ends of its two-sided interval, and those of the two one-sided ones."""
-
-    value: float
-    low: float
-    high: float
-    lower: float
-    upper: float
-
-    @classmethod
-    def of(
-        cls,
-        value: float,
-        variance: float,
-        people: int,
-        noise: AbstractNoise,
-        allowance: float = 0.0,
-        *,
-        unit: float = 1.0,
-        among: int = 1,
-    ) -> "Interval":
-        """Around a mean over `people` of terms of this variance, released as a sum with this noise.
-
-        Arguments:
-            value: the mean.
-            variance: of the terms.
-            people: their number.
-            noise: of the sum, in units of `unit`.
-            allowance: widens the interval on both sides, for what is not random.
-            unit: what the terms were divided by before they were summed.
-            among: how many intervals share the error rate.
-        """
-        se = math.sqrt(variance / people + unit**2 * float(np.max(noise.variance)) / people**2)
-        two, one = (_quantile(rate / among, noise) * se + allowance for rate in (ERROR_RATE / 2.0, ERROR_RATE))
-        return cls(value, value - two, value + two, value - one, value + one)
-
-    def scaled(self, unit: float, origin: float = 0.0) -> "Interval":
-        """The same in other units; `unit` is positive."""
-        return Interval(*(origin + unit * end for end in asdict(self).values()))
-
-    def wider(self, by: float) -> "Interval":
-        """The same value with ends further out."""
-        return Interval(self.value, self.low - by, self.high + by, self.lower - by, self.upper + by)
-
-    @property
-    def half(self) -> float:
-        """Half the width of the two-sided interval."""
-        return (self.high - self.low) / 2.0
-
-    @property
-    def evidently_not_zero(self) -> bool:
-        """Whether 0 is more than three standard errors away."""
-        return abs(self.value) > _EVIDENT * self.half
-
-    def words(self, sign: str = "+") -> str:
-        """Value and two-sided interval, three decimals."""
-        return f"{self.value:{sign}.3f} [{self.low:{sign}.3f}, {self.high:{sign}.3f}]"
-
-
-def _quantile(rate: float, noise: AbstractNoise) -> float:
-    """What a normal number with mean 0 and variance 1 exceeds with this probability, and a Laplace number, if the noise
-    has that distribution."""
-    normal = NormalDist().inv_cdf(1.0 - rate)
-    return max(normal, -math.log(2.0 * rate) / math.sqrt(2.0)) if noise.white == "laplace" else normal
-
-
-def variance_bound(mean: float, largest: float) -> float:
-    """The largest variance of a number in [0, largest] with this mean: mean (largest - mean), by x^2 <= largest x."""
-    mean = min(max(mean, 0.0), largest)
-    return mean * (largest - mean)
 
 
 Assumption = Literal["logged", "randomised", "recorded", "checked"]
@@ -131,6 +52,18 @@ class _WrittenPair(TypedDict):
     gain: Interval
 
 
+class _WrittenGroup(TypedDict):
+    """One of the groups of an `evaluation.json`."""
+
+    name: str
+    people: float
+    deviation: float
+    too_few: bool
+    practice: Interval | None
+    gain: Interval | None
+    harmed: bool
+
+
 class _Written(TypedDict):
     """The types of an `evaluation.json`."""
 
@@ -152,6 +85,9 @@ class _Written(TypedDict):
     markov: bool
     pairs: list[_WrittenPair]
     sensitivity: float | str | None
+    by: str | None
+    groups: list[_WrittenGroup]
+    outcome: OutcomeEstimate | None
     refused: list[str]
     verdict: str
     reasons: list[Reason]
@@ -182,6 +118,9 @@ class Evaluation:
             If that of the whole advice is larger still, and the model may decide, the policy has no limits.
         public: whether the probabilities of practice were, so that a gain can be certified.
         sensitivity: the odds ratio of an unrecorded influence that would overturn the verdict (`influence.py`).
+        by: the column of groups, if estimates are given by group.
+        groups: the estimates of each group, the worst gain first. They decide nothing.
+        outcome: the estimates of a second outcome. They decide nothing either.
         refused: sentences that explain why something is missing.
     """
 
@@ -203,6 +142,9 @@ class Evaluation:
     pairs: tuple[PairGain, ...] = ()
     public: bool = False
     sensitivity: float | None = None
+    by: str | None = None
+    groups: tuple[GroupEstimate, ...] = ()
+    outcome: OutcomeEstimate | None = None
     refused: tuple[str, ...] = ()
 
     @property
@@ -288,7 +230,17 @@ class Evaluation:
                 "An influence that was not recorded would overturn this verdict if it changed the odds of the advised "
                 f"treatment by a factor of {self.sensitivity:.2f} over an episode."
             )
-        return " ".join((*said, *self.refused))
+        said += [] if self.outcome is None else [self.outcome.words]
+        return " ".join((*said, *self.refused, *self.warnings))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """One sentence for each group that the policy seems to harm."""
+        return tuple(
+            f"Warning: in the group {one.name} of `{self.by}` the policy is worse than practice, {one.gain.words()}."
+            for one in self.groups
+            if one.gain is not None and one.harmed
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; numbers that are not finite are written as text."""
@@ -310,6 +262,9 @@ class Evaluation:
             ],
             "public": self.public,
             "sensitivity": None if self.sensitivity is None else to_json_number(self.sensitivity),
+            "by": self.by,
+            "groups": [one.to_json() for one in self.groups],
+            "outcome": None if self.outcome is None else self.outcome.to_json(),
             "refused": list(self.refused),
             "verdict": self.verdict,
             "reasons": [reason.value for reason in self.reasons],
@@ -332,6 +287,12 @@ class Evaluation:
                 ),
                 public=written["public"],
                 sensitivity=None if sensitivity is None else float(sensitivity),
+                by=written["by"],
+                groups=worst_first(
+                    GroupEstimate(one["name"], one["people"], one["deviation"], one["practice"], one["gain"])
+                    for one in written["groups"]
+                ),
+                outcome=written["outcome"],
                 refused=tuple(written["refused"]),
                 **{name: written[name] for name in _INTERVALS},  # type: ignore[literal-required]
             )

@@ -23,6 +23,7 @@ from privrl.evaluation.renamed import Renamed, renamed
 from privrl.evaluation.shares import releases
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 from privrl.mdp.types import TabularPolicy
 from privrl.statistics.off_policy import Limits, check_range
 
@@ -57,6 +58,7 @@ class Evaluated(AbstractOfflineAnalysis):
     release_anyway: bool = eqx.field(static=True, default=False)
     markov: bool = eqx.field(static=True, default=False)
     least_propensity: float = eqx.field(static=True, default=0.0)
+    reported: ReportedColumns = eqx.field(static=True, default=UNREPORTED)
 
     def __check_init__(self) -> None:
         if not 0.0 < self.share < 1.0:
@@ -98,6 +100,7 @@ class Evaluated(AbstractOfflineAnalysis):
             "largest weight": max(pair[1] for pair in self._limits) if self._bounded else None,
             "share held out to evaluate": self.share,
             **state_assumptions(self.assumption, self.markov, self.least_propensity),
+            **self.reported.described,
         }
 
     @property
@@ -135,6 +138,7 @@ class Evaluated(AbstractOfflineAnalysis):
             in_cells=bool(self.measurements),
             assumption=self.assumption,
             markov=self.markov,
+            reported=self.reported,
         )
 
     @property
@@ -164,8 +168,9 @@ class Evaluated(AbstractOfflineAnalysis):
     ) -> MeasuredEvaluator:
         weights = jnp.zeros(advice.features.dim) if values is None else values
         settings = (self.return_range, self.max_ratio, self.max_weight, self.assumption)
-        least = self.least_propensity
-        return MeasuredEvaluator(advice, weights, self.horizon, people, *settings, least_propensity=least)
+        least, reported = self.least_propensity, self.reported
+        world = (advice, weights, self.horizon, people)
+        return MeasuredEvaluator(*world, *settings, least_propensity=least, reported=reported)
 
     def _on_states(self, people: int, advice: Array, values: Float[Array, " S"] | None) -> Evaluator:
         feature = None
@@ -181,4 +186,5 @@ class Evaluated(AbstractOfflineAnalysis):
             assumption=self.assumption,
             markov=self.markov and values is not None,
             least_propensity=self.least_propensity,
+            reported=self.reported,
         )

@@ -17,6 +17,7 @@ from privrl.evaluation.support import TRUSTED, TRUSTED_FOR_ALPHA, Support, estim
 from privrl.learners.restriction import list_rules
 from privrl.mdp.assistance import LEAST_SUPPORT
 from privrl.mdp.assisted import AssistedPolicy, stationary_advice
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 from privrl.mdp.rules import Rules
 from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.off_policy import check_range
@@ -82,6 +83,7 @@ class Evaluator(AbstractEvaluator):
         markov: the study states that what happens next depends on the recorded state and the action alone, so that the
             whole advice may be released by its model.
         least_propensity: the public number below which no action had a probability; with `assumption` "randomised".
+        reported: columns by which and about which more is estimated.
     """
 
     num_states: int = eqx.field(static=True)
@@ -100,6 +102,7 @@ class Evaluator(AbstractEvaluator):
     strength: Float[Array, " S"] | None = None
     markov: bool = eqx.field(static=True, default=False)
     least_propensity: float = eqx.field(static=True, default=0.0)
+    reported: ReportedColumns = eqx.field(static=True, default=UNREPORTED)
 
     def __check_init__(self) -> None:
         sizes = {"num_states": self.num_states, "num_actions": self.num_actions, "horizon": self.horizon}
@@ -134,6 +137,7 @@ class Evaluator(AbstractEvaluator):
             modelled=self.feature is not None,
             assumption=self.assumption,
             markov=self.markov,
+            reported=self.reported,
         )
 
     @property

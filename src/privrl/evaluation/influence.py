@@ -25,7 +25,8 @@ import math
 import numpy as np
 
 from privrl.contracts.release import Release
-from privrl.evaluation.estimates import Interval, variance_bound, verdict_of
+from privrl.evaluation.estimates import verdict_of
+from privrl.evaluation.intervals import Interval, variance_bound
 
 
 def overturning_odds(margin: float, p: float, q: float) -> float:

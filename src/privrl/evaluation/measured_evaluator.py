@@ -22,6 +22,7 @@ from privrl.learners.restriction import list_rules
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy, count_cells, find_unit
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Measurement
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 from privrl.mdp.value_features import MeasuredValueFeature
 from privrl.statistics.off_policy import check_range
 from privrl.statistics.practice_table import PracticeTable
@@ -44,6 +45,7 @@ class MeasuredEvaluator(AbstractEvaluator):
         assumption: what is known about who decided.
         advantage_unit: of the assisted policy; by default that of `find_unit`.
         least_propensity: the public number below which no action had a probability; with `assumption` "randomised".
+        reported: columns by which and about which more is estimated.
     """
 
     advice: MeasuredPolicy
@@ -56,6 +58,7 @@ class MeasuredEvaluator(AbstractEvaluator):
     assumption: Assumption = eqx.field(static=True, default="checked")
     advantage_unit: Float[Array, ""] | None = None
     least_propensity: float = eqx.field(static=True, default=0.0)
+    reported: ReportedColumns = eqx.field(static=True, default=UNREPORTED)
 
     def __check_init__(self) -> None:
         check_sizes(horizon=self.horizon, people=self.people)
@@ -78,7 +81,7 @@ class MeasuredEvaluator(AbstractEvaluator):
 
     def declare(self) -> tuple[Declared, ...]:
         kind = {"public": False, "modelled": False, "in_cells": True}
-        return releases(bounded=self.bounded, assumption=self.assumption, **kind)
+        return releases(bounded=self.bounded, assumption=self.assumption, reported=self.reported, **kind)
 
     def bounds(self) -> dict[str, Any]:
         return super().bounds() | list_rules(self.advice.rules)

@@ -8,6 +8,7 @@ import numpy as np
 
 from privrl.contracts.release import Declared, Release
 from privrl.evaluation.estimates import Assumption
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 
 _ALWAYS = {"practice": 4.0, "unsupported": 1.0, "changed": 1.0}
 _RESIDUALS = {"checked": 20.0, "recorded": 8.0}  # a stated assumption only has to be contradicted
@@ -19,6 +20,15 @@ _GAIN = {"gain": 36.0, "gain-square": 4.0}
 _INFLUENCES = {"influences": 6.0}
 _TABLE = {"checked": 44.0, "recorded": 44.0, "logged": 12.0}  # logged probabilities need the table for alpha alone
 MODEL = {"nuisance": 8.0, "model-gain": 13.5, "model-square": 5.5}
+# Reports decide nothing: about a sixth of the budget for groups, a tenth for a second outcome, of which the gain has
+# most, because its noise is that of a weight.
+_GROUPS = {"group-people": 2.0, "group-practice": 3.0}
+_GROUP_GAIN = {"group-gain": 12.0, "group-gain-square": 3.0}
+_OUTCOME = {"outcome-practice": 2.0}
+_OUTCOME_SLOPE = {"outcome-slope": 1.0}
+_OUTCOME_GAIN = {"outcome-gain": 8.0, "outcome-gain-square": 2.0}
+WEIGHED = (*_GAIN, *_SLOPE, *_GROUP_GAIN, *_OUTCOME_SLOPE, *_OUTCOME_GAIN)
+"""What is not released if there are too few people to estimate weights."""
 _DECIDES = 2.0  # times these shares, if the model may decide on a release
 
 
@@ -30,12 +40,14 @@ def releases(
     in_cells: bool = False,
     assumption: Assumption = "checked",
     markov: bool = False,
+    reported: ReportedColumns = UNREPORTED,
 ) -> tuple[Declared, ...]:
     """What is released, with its share of mu^2 in percent.
 
     `public`: the probabilities of practice are; `bounded`: weights are, so `max_weight` is finite; `modelled`: there is
     a value feature for a model; `in_cells`: practice is estimated in cells of measurements; `markov`: the study states
-    that the recorded state is complete, so a model may decide. What is not released leaves its share to the others.
+    that the recorded state is complete, so a model may decide; `reported`: columns by which and about which more is
+    released, and which take their shares from all others. What is not released leaves its share to the others.
     With logged probabilities, no checks of practice are needed. The whole advice is modelled only if practice is
     checked, or the recorded state is stated to be complete. If no action had less than a public probability, practice
     is not estimated.
@@ -50,6 +62,11 @@ def releases(
     shares |= _INFLUENCES if bounded and public and not logged else {}
     if modelled and (markov or assumption == "checked"):
         shares |= {name: share * (_DECIDES if markov else 1.0) for name, share in MODEL.items()}
+    if reported.by is not None:
+        shares |= _GROUPS | (_GROUP_GAIN if bounded else {})
+    if reported.outcome is not None:
+        shares |= _OUTCOME | (_OUTCOME_GAIN if bounded else {})
+        shares |= _OUTCOME_SLOPE if bounded and in_cells and not logged else {}
     return tuple(Declared(name, weight=share) for name, share in shares.items())
 
 

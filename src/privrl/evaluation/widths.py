@@ -9,11 +9,13 @@ import jax.numpy as jnp
 
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import ESTIMATED, VARIANCES
-from privrl.evaluation.estimates import FITTED, FITTED_STATES, NEGLIGIBLE, Assumption, Interval, variance_bound
+from privrl.evaluation.estimates import FITTED, FITTED_STATES, NEGLIGIBLE, Assumption
+from privrl.evaluation.intervals import Interval, variance_bound
 from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
 from privrl.evaluation.shares import MODEL, releases, skip_model
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, PairingError
@@ -72,6 +74,7 @@ def plan_widths(
     weight_variance: float = 1.0,
     assumption: Assumption = "checked",
     markov: bool = False,
+    reported: ReportedColumns = UNREPORTED,
 ) -> Widths:
     """The widths to expect from `people` in the evaluation group, and how many are needed.
 
@@ -85,6 +88,7 @@ def plan_widths(
         weight_variance: a guess of the variance of weights; about 1 at a `max_ratio` of 1.5, and at most cC - 1.
         assumption: what is known about who decided.
         markov: the study states that the recorded state is complete, so that the model may decide.
+        reported: columns by which and about which more is estimated; they take a share of the budget.
     """
     if budget.mechanism_of_rounds != "gaussian":
         raise PairingError("Widths are planned for Gaussian noise. Use `Central(epsilon=..., delta=...)`.")
@@ -93,7 +97,7 @@ def plan_widths(
     public, modelled = public and not in_cells, modelled and not in_cells
     markov = markov and modelled
     settings = {"bounded": math.isfinite(policy.bound), "modelled": modelled, "in_cells": in_cells, "markov": markov}
-    declared = releases(public=public, assumption=assumption, **settings)
+    declared = releases(public=public, assumption=assumption, reported=reported, **settings)
     known, checked = public or assumption in ("logged", "randomised"), assumption == "checked"
     ledger, names = budget.calibrate(declared), {d.name for d in declared}
     mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared if d.name in MODEL))

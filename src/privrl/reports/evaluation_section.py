@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from privrl.evaluation.comparing import COMPLETE, WHO_DECIDED
 from privrl.evaluation.decision import Decision
-from privrl.evaluation.estimates import Evaluation, Interval, is_balanced
+from privrl.evaluation.estimates import Evaluation, is_balanced
+from privrl.evaluation.intervals import Interval
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.plots.charts import draw_intervals, draw_ratios
 from privrl.reports.display_names import to_noun

@@ -23,6 +23,7 @@ from privrl.mdp.features import OneHotFeatures, TableFeatures
 from privrl.mdp.lq import LQTask
 from privrl.mdp.measured_policy import MeasuredPolicy
 from privrl.mdp.measurements import Category, Feature
+from privrl.mdp.reported_columns import ReportedColumns
 from privrl.mdp.rules import ActionRule, Condition, Rules
 from privrl.studies.own_classes import registry
 
@@ -36,6 +37,7 @@ _PARTS: tuple[type, ...] = (
     LQTask,
     Feature,
     Category,
+    ReportedColumns,
     MeasuredPolicy,
     *_TRIALS,
     Rules,

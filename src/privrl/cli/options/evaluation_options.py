@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privrl.cli.output import say
+from privrl.cli.output import say, show_table
 from privrl.evaluation.decision import Decision
 from privrl.evaluation.estimates import Evaluation
 
@@ -145,12 +145,23 @@ def evaluation_json(evaluation: Evaluation | None, truth: dict[str, float] | Non
     return {**content, "line": evaluation.line, "words": evaluation.words, "truth": truth}
 
 
+def _show_groups(evaluation: Evaluation) -> None:
+    """Practice and gain of each group, the worst one first."""
+    if evaluation.by is None:
+        return
+    certified = " (certified)" if evaluation.gain is not None else ""
+    columns = (evaluation.by, "people", "practice", f"gain{certified}")
+    rows = [one.cells for one in evaluation.groups]
+    show_table("By group, the worst one first, with 95% intervals; decides nothing", columns, rows, numbers=3)
+
+
 def show_evaluation(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> None:
     """Sentences, the truth beside them where it is known, and the verdict in the last line."""
     if evaluation is None:
         say(NOT_COMPARED)
         return
     say(evaluation.words)
+    _show_groups(evaluation)
     if truth is not None:
         known = [f"practice {truth['practice']:.4f}"]
         if "gain" in truth:

@@ -74,6 +74,20 @@ class TableOptions:
         float | None,
         _bound("least-propensity", "No action of the program had a smaller probability, public; for randomised ones."),
     ] = None
+    by: Annotated[
+        str | None,
+        _declared(
+            "by", "NAME:a,b,c", "With --evaluate: practice and gain in each of these groups; NAME if it is a category."
+        ),
+    ] = None
+    outcome: Annotated[
+        str | None,
+        _declared(
+            "outcome",
+            "NAME:MOST",
+            "With --evaluate: a second outcome; MOST is its largest total in an episode, public.",
+        ),
+    ] = None
     horizon: Annotated[int | None, _bound("horizon", "The largest number of steps, public.")] = None
     num_states: Annotated[int | None, _bound("num-states", "How many states there can be, public.")] = None
     num_actions: Annotated[int | None, _bound("num-actions", "How many actions there can be, public.")] = None

@@ -141,6 +141,7 @@ def evaluate(
         "max_weight": max_weight,
         "assumption": assumption_of(people.logged, assume_recorded, people.least_propensity),
         "least_propensity": people.least_propensity,
+        "reported": people.reported,
     }
     evaluator: AbstractEvaluator | None = _on_measurements(chosen, people, settings)
     if evaluator is None:

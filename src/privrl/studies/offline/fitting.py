@@ -192,6 +192,11 @@ def fit(
     description = describe_table(recipe, schema) if is_path(world) else None
     if description is not None:
         names["actions"] = action_names or description.action_names
+        if evaluate is None and description.reported:
+            raise ValueError(
+                "`by` and `outcome` are reported by a comparison with current practice, and `evaluate` is missing. "
+                "Give `evaluate` = 0.3 to hold out 30% of the people, or leave them out."
+            )
     if rules is not None:
         if isinstance(world, RewardFunction):
             raise ValueError("`rules` are about the actions of people in a table. Leave them out here.")
@@ -207,7 +212,9 @@ def fit(
             if isinstance(world, AbstractDataset | RewardFunction):
                 ends = Ends(tuple(terminal), rewards_at_end)
                 if isinstance(world, AbstractDataset):
-                    ends = replace(ends, logged=world.logged, least_propensity=world.least_propensity)
+                    known = world.bounds
+                    ends = replace(ends, logged=world.logged, least_propensity=known.least_propensity)
+                    ends = replace(ends, reported=known.reported)
                 result = fit_object(task, world, ends, key, unit, kept, executor, budget)
             elif description is not None and is_path(world):
                 result = fit_files(task, world, description, key, unit, kept, executor, budget)

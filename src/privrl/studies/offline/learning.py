@@ -12,6 +12,7 @@ from privrl.data.reward_function import RewardFunction
 from privrl.evaluation.estimates import Assumption, Evaluation
 from privrl.evaluation.evaluated import Evaluated
 from privrl.executors.executor import AbstractExecutor
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 from privrl.mdp.rules import describe_rules
 from privrl.mdp.types import TabularPolicy
 from privrl.privacy.shared_budget import AnySharedBudget
@@ -36,11 +37,12 @@ class PracticeComparison:
     assumption: Assumption = "checked"
     markov: bool = False
     least_propensity: float = 0.0
+    reported: ReportedColumns = UNREPORTED
 
     def evaluated(self, learner: AbstractOfflineLearner) -> Evaluated:
         """The study in which this learner learns and is evaluated."""
         limits = (self.max_ratio, self.max_weight, self.assumption, self.release_anyway)
-        stated = (self.markov, self.least_propensity)
+        stated = (self.markov, self.least_propensity, self.reported)
         return Evaluated(learner, self.practice, self.evaluate, self.terminal, self.return_range, *limits, *stated)
 
 

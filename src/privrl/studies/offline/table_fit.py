@@ -112,6 +112,7 @@ def _ends_of(description: TableDescription) -> Ends:
         description.rewards_at_end,
         logged=description.propensity is not None,
         least_propensity=description.least_propensity or 0.0,
+        reported=description.reported,
     )
 
 

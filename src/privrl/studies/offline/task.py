@@ -13,6 +13,7 @@ from privrl.data.practice import read_practice
 from privrl.evaluation.estimates import Assumption
 from privrl.learners.restriction import restrict
 from privrl.mdp.measurements import BinnedAction
+from privrl.mdp.reported_columns import UNREPORTED, ReportedColumns
 from privrl.mdp.rule_file import RulesLike, Vocabulary, read_rules
 from privrl.mdp.rules import Rules
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
@@ -36,6 +37,7 @@ class Ends:
         behaviour: the probabilities of current practice in a simulated world.
         logged: whether the table holds the probabilities with which a program took the recorded actions.
         least_propensity: the number below which no action of the program had a probability; 0 if none was given.
+        reported: columns by which and about which an evaluation estimates more.
     """
 
     terminal: tuple[int, ...] = ()
@@ -44,6 +46,7 @@ class Ends:
     behaviour: Float[Array, "S A"] | None = None
     logged: bool = False
     least_propensity: float = 0.0
+    reported: ReportedColumns = UNREPORTED
 
     def return_range(self, given: tuple[float, float] | None, horizon: int) -> tuple[float, float]:
         """The public range of returns: as given, or from 0 to the largest that an episode can have."""
@@ -135,6 +138,7 @@ class Task:
             assumption_of(ends.logged, self.assume_recorded, ends.least_propensity),
             self.assume_markov,
             ends.least_propensity,
+            ends.reported,
         )
 
 
