@@ -275,6 +275,12 @@ class Evaluation:
         """What `to_json` wrote; anything else, such as a verdict that does not follow from the numbers, is refused."""
         written = convert(content, _Written, "The evaluation")
         kept, sensitivity = written["policy"], written["sensitivity"]
+        groups = worst_first(
+            GroupEstimate(one["name"], one["people"], one["deviation"], one["practice"], one["gain"])
+            for one in written["groups"]
+        )
+        if (written["by"] is None) != (not groups):
+            raise ValueError("The evaluation is malformed: `by` and `groups` do not belong together.")
         try:
             read = cls(
                 policy=(AssistedMeasuredPolicy if "columns" in kept else AssistedPolicy).from_json(kept),
@@ -288,10 +294,7 @@ class Evaluation:
                 public=written["public"],
                 sensitivity=None if sensitivity is None else float(sensitivity),
                 by=written["by"],
-                groups=worst_first(
-                    GroupEstimate(one["name"], one["people"], one["deviation"], one["practice"], one["gain"])
-                    for one in written["groups"]
-                ),
+                groups=groups,
                 outcome=written["outcome"],
                 refused=tuple(written["refused"]),
                 **{name: written[name] for name in _INTERVALS},  # type: ignore[literal-required]

@@ -37,7 +37,10 @@ class GroupEstimate:
 
     def __post_init__(self) -> None:
         if self.few != (self.practice is None) or (self.few and self.gain is not None):
-            raise ValueError(f"The estimates of the group `{self.name}` do not follow from its number of people.")
+            raise ValueError(
+                f"The evaluation is malformed: what it says of the group `{self.name}` does not follow from its number "
+                "of people."
+            )
 
     @property
     def few(self) -> bool:

@@ -82,6 +82,9 @@ def render_evaluation(
         overturned="never" if odds is None else "impossible" if math.isinf(odds) else f"{odds:.2f}",
         own=own,
         pairs=_table_of_pairs(evaluation),
+        groups=_table_of_groups(evaluation),
+        forest=_draw_groups(evaluation),
+        outcome=_table_of_outcome(evaluation),
         who=WHO_DECIDED[evaluation.assumption],
         complete=COMPLETE,
     )
@@ -109,6 +112,42 @@ def _table_of_pairs(evaluation: Evaluation) -> HtmlTable | None:
         numbers=(1, 2),
         marked=dict.fromkeys(best, "chosen"),
     )
+
+
+def _table_of_groups(evaluation: Evaluation) -> HtmlTable | None:
+    """Practice and gain of each group, the worst one first; groups that seem to be harmed are highlighted."""
+    if evaluation.by is None:
+        return None
+    kind = "certified" if evaluation.gain is not None else "no guarantee"
+    return HtmlTable(
+        (evaluation.by, "people", "current practice", f"gain ({kind})"),
+        [one.cells for one in evaluation.groups],
+        "Practice and gain by group, the worst one first, each with a 95% interval",
+        numbers=(1, 2, 3),
+        marked={row: "bad" for row, one in enumerate(evaluation.groups) if one.harmed},
+        stacked=True,
+    )
+
+
+def _draw_groups(evaluation: Evaluation) -> Markup | None:
+    """The gains of groups below each other; nothing if none is given."""
+    known = evaluation.gain is not None
+    ends = {
+        one.name: (one.gain.low, one.gain.value, one.gain.high, known)
+        for one in evaluation.groups
+        if one.gain is not None
+    }
+    described = "Gain over current practice in each group with 95% intervals, current practice at 0"
+    return embed_plot(draw_intervals(ends), described) if ends else None
+
+
+def _table_of_outcome(evaluation: Evaluation) -> HtmlTable | None:
+    """The second outcome, if there is one."""
+    outcome = evaluation.outcome
+    if outcome is None:
+        return None
+    title = f"Second outcome, the total of `{outcome.name}` over an episode, with 95% intervals"
+    return HtmlTable((outcome.name, "mean per episode"), outcome.cells, title, numbers=(1,))
 
 
 def _collect_gains(evaluation: Evaluation) -> list[tuple[str, Interval, bool]]:
