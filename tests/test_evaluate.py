@@ -15,8 +15,8 @@ import pytest
 import privrl
 from privrl.contracts.untrusted import read_json
 from privrl.envs.base import make_finite_env
+from privrl.evaluation.confidence import Interval
 from privrl.evaluation.estimates import Evaluation
-from privrl.evaluation.intervals import Interval
 from privrl.mdp.assisted import AssistedPolicy, simulate_gain
 from privrl.mdp.types import TabularMDP, TabularPolicy
 from privrl.privacy.accounting.composition import epsilon_of

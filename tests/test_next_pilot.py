@@ -3,8 +3,8 @@
 import pytest
 
 from privrl.cli.next_pilot import suggest_pilot
+from privrl.evaluation.confidence import Interval
 from privrl.evaluation.estimates import Evaluation
-from privrl.evaluation.intervals import Interval
 from privrl.mdp.assisted import AssistedPolicy
 
 

@@ -15,9 +15,9 @@ from test_report import page_with, stands_alone
 
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
+from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Bound
 from privrl.evaluation.evaluated import Evaluated
-from privrl.evaluation.intervals import Interval
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.shared_budget import BudgetTerms, EarlierStudy, describe_reservation
 from privrl.recipes.all_recipes import recipes

@@ -16,11 +16,11 @@ from two_states import ADVICE, DEATH, ENV, FEATURE, PEOPLE, WHOLE, H, evaluated,
 import privrl
 from privrl.audit.surface.recorded_fit import record_queries
 from privrl.contracts.release import Release
+from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Bound, Reason
 from privrl.evaluation.estimates import Evaluation
 from privrl.evaluation.gain_intervals import Entry, certified_interval
 from privrl.evaluation.influence import overturning_odds
-from privrl.evaluation.intervals import Interval
 from privrl.evaluation.limits import PAIRS
 from privrl.evaluation.model_gain import standard_feature
 from privrl.evaluation.shares import model_mu, releases

@@ -34,11 +34,11 @@ import numpy as np
 
 from privrl.contracts.learner import AbstractOfflineAnalysis, Ask
 from privrl.contracts.release import Release
+from privrl.evaluation.confidence import ERROR_RATE, Interval, variance_bound
 from privrl.evaluation.decision import HIDDEN_INFORMATION, Basis, Bound
 from privrl.evaluation.estimates import Assumption, Evaluation, PairGain, is_balanced, practice_problems
 from privrl.evaluation.gain_intervals import Entry, GainMeasure, WeighedGain
 from privrl.evaluation.influence import sensitivity_of
-from privrl.evaluation.intervals import ERROR_RATE, Interval, variance_bound
 from privrl.evaluation.limits import WHOLE, choose_limits
 from privrl.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
 from privrl.evaluation.reporting import NO_GAINS, NO_LIMITS, ChosenGain, report_groups, report_outcome

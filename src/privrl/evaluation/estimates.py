@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypedDict
 
 from privrl.contracts.untrusted import MALFORMED, convert
+from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Bound, Decision, Reason, gives_advice
 from privrl.evaluation.group_estimates import GroupEstimate, OutcomeEstimate, worst_first
-from privrl.evaluation.intervals import Interval
 from privrl.mdp.assistance import AbstractAssisted, to_json_number
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
@@ -231,7 +231,7 @@ class Evaluation:
                 f"treatment by a factor of {self.sensitivity:.2f} over an episode."
             )
         said += [] if self.outcome is None else [self.outcome.words]
-        return " ".join((*said, *self.refused, *self.warnings))
+        return " ".join((*said, *self.refused))
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from privrl.contracts.noise_distribution import AbstractNoise
 from privrl.contracts.release import Release
-from privrl.evaluation.intervals import ERROR_RATE, Interval
+from privrl.evaluation.confidence import ERROR_RATE, Interval
 from privrl.mdp.assistance import AbstractAssisted
 from privrl.mdp.value_features import AbstractValueFeature
 from privrl.statistics.corrected_gains import CorrectedGains
@@ -56,7 +56,7 @@ def certified_interval(
     """Value +- z sqrt(v/n + sigma^2 + error^2), where z is for the error rate that `among` bounds share.
 
     v is the released second moment minus mean^2 (if positive) plus one standard deviation of its noise, and plus
-    largest^2 ln(20 J)/n for J bounds: a rare stay of weight `largest` may be in nobody's record, and where there is no
+    largest^2 ln(20 J)/n for J bounds: a rare stay of weight `largest` may be in no record, and where there is no
     noise nothing else would allow for it. `error` is a further standard error, of an estimated b*. If the number of
     people is itself a noisy sum, with the standard deviation `count_deviation`, the value is a ratio r of two noisy
     sums, and r^2 times the variance of the number is added to that of the sum.

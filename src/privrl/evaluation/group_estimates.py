@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from privrl.evaluation.intervals import Interval
+from privrl.evaluation.confidence import Interval
 
 FEWEST_IN_GROUP = 100
 """With fewer people, by the noisy number, nothing more is said about a group."""

@@ -25,8 +25,8 @@ import math
 import numpy as np
 
 from privrl.contracts.release import Release
+from privrl.evaluation.confidence import Interval, variance_bound
 from privrl.evaluation.estimates import verdict_of
-from privrl.evaluation.intervals import Interval, variance_bound
 
 
 def overturning_odds(margin: float, p: float, q: float) -> float:

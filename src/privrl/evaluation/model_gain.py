@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from privrl.contracts.release import Release
-from privrl.evaluation.intervals import Interval
+from privrl.evaluation.confidence import Interval
 from privrl.statistics.model_gains import ENTRIES, WEIGHTS
 
 LEAST_STRENGTH = 1000.0

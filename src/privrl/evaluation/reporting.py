@@ -18,9 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from privrl.contracts.learner import Ask
+from privrl.evaluation.confidence import Interval, variance_bound
 from privrl.evaluation.gain_intervals import Entry, GainMeasure, WeighedGain
 from privrl.evaluation.group_estimates import GroupEstimate, OutcomeEstimate, are_few, worst_first
-from privrl.evaluation.intervals import Interval, variance_bound
 from privrl.mdp.reported_columns import ReportedColumns
 from privrl.statistics.corrected_gains import ReturnSlopes, read_slope
 from privrl.statistics.off_policy import StayReturns
@@ -78,7 +78,7 @@ def report_groups(
 def _gains_of_groups(
     ask: Ask, size: int, return_range: tuple[float, float], chosen: ChosenGain | None, deviation: float
 ) -> Callable[[int, float], Interval] | None:
-    """The gain of each group, from its row and its number of people; `None` if there are none."""
+    """The gain of each group, from its row and its number of people; `None` without a gain for all people."""
     if chosen is None:
         return None
     terms, squares = chosen.weighed.terms(chosen.centre, chosen.slope, return_range)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import ESTIMATED, VARIANCES
+from privrl.evaluation.confidence import Interval, variance_bound
 from privrl.evaluation.estimates import FITTED, FITTED_STATES, NEGLIGIBLE, Assumption
-from privrl.evaluation.intervals import Interval, variance_bound
 from privrl.evaluation.limits import choose_limits
 from privrl.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
 from privrl.evaluation.shares import MODEL, releases, skip_model

@@ -31,8 +31,8 @@ class Trajectory(eqx.Module):
     continuous ones. Steps from `length` on are padding and never count. A `next_states` entry of -1 means that the next
     state was not recorded. In a vector of measurements (`mdp/measurements.py`) NaN is a missing value. A next state
     whose entries are all `NOT_RECORDED` is unknown; one whose entries are all `ENDED` does not exist. `propensities`
-    are the logged probabilities with which a program took the recorded actions; `None` if there are none. `extras` are
-    the columns that are only reported on (`mdp/reported_columns.py`), `None` if there are none.
+    are the logged probabilities with which a program took the recorded actions, and `extras`
+    the columns that are only reported on (`mdp/reported_columns.py`); `None` if the record has no such columns.
     """
 
     states: Array | np.ndarray

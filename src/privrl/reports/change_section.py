@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from markupsafe import Markup
 
+from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Decision, Reason
 from privrl.evaluation.estimates import Evaluation
-from privrl.evaluation.intervals import Interval
 from privrl.evaluation.widths import PeopleNeeded, people_needed_at
 from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy

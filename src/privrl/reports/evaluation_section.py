@@ -8,9 +8,9 @@ from jaxtyping import Float
 from markupsafe import Markup
 
 from privrl.evaluation.comparing import COMPLETE, WHO_DECIDED
+from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Decision
 from privrl.evaluation.estimates import Evaluation, is_balanced
-from privrl.evaluation.intervals import Interval
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.plots.charts import draw_intervals, draw_ratios
 from privrl.reports.display_names import to_noun
@@ -133,7 +133,7 @@ def _draw_groups(evaluation: Evaluation) -> Markup | None:
     """The gains of groups below each other; nothing if none is given."""
     known = evaluation.gain is not None
     ends = {
-        one.name: (one.gain.low, one.gain.value, one.gain.high, known)
+        one.name.replace("$", r"\$"): (one.gain.low, one.gain.value, one.gain.high, known)
         for one in evaluation.groups
         if one.gain is not None
     }

@@ -50,7 +50,7 @@ class Present(AbstractStayMean):
 
 
 def group_of(person: Trajectory, groups: int) -> Float[Array, " groups"]:
-    """1 at the group in the first row of the first episode that has a step; 0 everywhere if there is none."""
+    """1 at the group in the first row of the first episode that has a step; 0 everywhere without one."""
     if person.extras is None:
         return jnp.zeros(groups)
     there = jnp.asarray(person.length) > 0

@@ -142,7 +142,8 @@ def evaluation_json(evaluation: Evaluation | None, truth: dict[str, float] | Non
     if evaluation is None:
         return None
     content = {name: value for name, value in evaluation.to_json().items() if name not in ("policy", "certificate")}
-    return {**content, "line": evaluation.line, "words": evaluation.words, "truth": truth}
+    said = {"line": evaluation.line, "words": evaluation.words, "warnings": list(evaluation.warnings)}
+    return {**content, **said, "truth": truth}
 
 
 def _show_groups(evaluation: Evaluation) -> None:
@@ -152,7 +153,9 @@ def _show_groups(evaluation: Evaluation) -> None:
     certified = " (certified)" if evaluation.gain is not None else ""
     columns = (evaluation.by, "people", "practice", f"gain{certified}")
     rows = [one.cells for one in evaluation.groups]
-    show_table("By group, the worst one first, with 95% intervals; decides nothing", columns, rows, numbers=3)
+    show_table("By group, the worst one first, with 95% intervals; not used to decide", columns, rows, numbers=3)
+    for sentence in evaluation.warnings:
+        say(sentence)
 
 
 def show_evaluation(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> None:
