@@ -283,6 +283,31 @@ def test_a_step_has_exactly_one_logged_probability(tmp_path: Path) -> None:
             steps(tmp_path, wrong, **how)
 
 
+def test_groups_are_carried_and_second_outcomes_are_summed(tmp_path: Path) -> None:
+    """The first value of an episode counts for all its steps, and costs of the window of an action add up."""
+    raw = """id,t,map,dose,alive,sex,cost
+a,0,60,1,,,7
+a,1,70,0,,f,5
+a,1.5,70,0,,m,.5
+a,2,80,0,1,,
+b,0,70,0,,,3
+b,1,90,0,0,,4
+"""
+    found = steps(tmp_path, raw, by="sex", outcome="cost")
+    assert found["id"] == ["a", "a", "b"] and found["sex"] == ["f", "f", None]
+    assert found["cost"] == [5.5, None, 4.0]  # the first window gives a state and no step
+    drafted = tomllib.loads(draft_schema(tmp_path / "t.parquet"))
+    assert drafted["by"] == "sex:FILL-IN,FILL-IN" and drafted["outcome"] == "cost:FILL-IN"
+    assert drafted["feature"] == ["map:FILL-IN..FILL-IN"] and "category" not in drafted
+    with pytest.raises(ValueError, match="`cost` is named twice"):
+        steps(tmp_path, raw, by="cost", outcome="cost")
+    with pytest.raises(TableError, match="`sex`") as caught:
+        steps(tmp_path, raw, outcome="sex")
+    assert "'f'" not in str(caught.value)
+    with pytest.raises(ValueError, match="long table has no column of groups"):
+        Preparation(**HOW, name="what", value="value", by="sex")
+
+
 @pytest.mark.parametrize("state_at", ["start", "end"])
 def test_states_of_a_person_depend_on_that_person_alone(tmp_path: Path, state_at: str) -> None:
     mine = "a,0,60,1,0,,\na,1,70,,1,1,0\n"

@@ -68,6 +68,14 @@ def prepare(
             help="If a program decided: the logged probability of what it did, once in each window.",
         ),
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option("--by", metavar="COL", help="A group to report by later; the first value of an episode counts."),
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option("--outcome", metavar="COL", help="A second outcome to report later, summed over each window."),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -162,6 +170,8 @@ def prepare(
         items=dict(map(_item, item or ())),
         good=good,
         propensity=propensity,
+        by=by,
+        outcome=outcome,
         grid=tuple(GridColumn.parse(words, text or ()) for words in grid or ()),
         delimiter=parse_delimiter(delimiter),
         decimal=decimal,

@@ -53,6 +53,9 @@ class Preparation:
         grid: cuts every measurement at public edges: the table then has numbered states, with `state` and `next_state`
             instead of the measurements. Without `end`, an episode that is paid at its end has ended with its last step.
         propensity: if a program decided, the logged probability of its action; each window has exactly one.
+        by: a column of groups by which an evaluation reports, text, whole numbers, or true or false; every step of an
+            episode has its first value. A long table has no such column.
+        outcome: a second outcome that an evaluation reports, summed over the window of each action.
         delimiter, decimal, encoding: how a CSV file is written, see `CsvFormat`.
         items: codes of a long table and their names, {"220052": "map"}; a name without a code occurs in the table
             itself.
@@ -84,6 +87,8 @@ class Preparation:
     good: Good = "high"
     grid: tuple[GridColumn, ...] = ()
     propensity: str | None = None
+    by: str | None = None
+    outcome: str | None = None
     delimiter: str = ","
     decimal: str = "."
     encoding: str = "utf-8"
@@ -95,14 +100,21 @@ class Preparation:
             raise ValueError(
                 "A long table has a column of names and a column of values. Give both `name` and `value`, or neither."
             )
+        if self.name is not None and self.by is not None:
+            raise ValueError(
+                "A long table has no column of groups (`by`). Join it to the table of steps by the person, and declare "
+                "it in the schema."
+            )
         asked, renamed = set(self.named), set(self.items.values())
         if self.items and (self.name is None or not renamed <= asked or set(self.items) & (asked - renamed)):
             raise ValueError(
-                "`items` maps codes of a long table to names in `columns`, `action`, `reward`, `propensity` or `end`. "
-                "Give `name` and `value`, map codes to these names only, and use none of the other names as a code."
+                "`items` maps codes of a long table to names in `columns`, `action`, `reward`, `propensity`, `outcome` "
+                "or `end`. Give `name` and `value`, map codes to these names only, and use none of the other names as a "
+                "code."
             )
         named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward, self.propensity]
-        names = [name for name in (*named, *self.columns, *self.action) if name is not None]
+        reported = (self.by, self.outcome)
+        names = [name for name in (*named, *reported, *self.columns, *self.action) if name is not None]
         twice = sorted({name for name in names if names.count(name) > 1 or name in self._added})
         if twice:
             raise ValueError(
@@ -171,11 +183,13 @@ class Preparation:
         """The use of everything that is aggregated, and of the end: columns of a wide table, names in a long one."""
         found: dict[str, Use] = {} if self.end is None else {self.end: "end"}
         found |= {name: "value" if how in ("last", "first") else "number" for name, how in self.columns.items()}
-        numbers = (*self.action, self.reward, *(() if self.propensity is None else (self.propensity,)))
+        more = [name for name in (self.propensity, self.outcome) if name is not None]
+        numbers = (*self.action, self.reward, *more)
+        found |= {} if self.by is None else {self.by: "group"}
         return found | dict.fromkeys(self.text, "text") | dict.fromkeys(numbers, "number")
 
     def _cells_of(self, use: Use) -> Cells:
-        if use in ("id", "text", "name"):
+        if use in ("id", "text", "name", "group"):
             return "text"
         if use == "end" and not self.end_time:
             return "truth"

@@ -39,10 +39,10 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
     """Write a table of steps, which `read_parquet` reads.
 
     The columns are those of the person (and the episode), `step`, the measurements (null if none was made) or the
-    numbers of states, the actions, `propensity` and the reward, and `terminated` if `end` is given. The public
-    settings that a schema needs are written into the metadata of the file. Rows are grouped by person and sorted by
-    episode and step. Within each piece of a large table, people are in the order of their ids. The file is written as
-    a whole or not at all. Memory is that of a piece of the table and of the records of one person; larger tables go
+    numbers of states, the actions, `propensity`, `by`, `outcome` and the reward, and `terminated` if `end` is given.
+    The public settings that a schema needs are written into the metadata of the file. Rows are grouped by person and
+    sorted by episode and step. Within each piece of a large table, people are in the order of their ids. The file is
+    written as a whole or not at all. Memory is that of a piece of the table and of the records of one person; larger tables go
     through temporary files next to `target`.
 
     **Formal guarantee.** If nothing is refused, a person's rows of the result, with their types, are a function of that
@@ -81,6 +81,7 @@ def public_settings(how: Preparation) -> dict[str, object]:
     found |= {} if how.episode is None else {"episode": how.episode}
     found |= {} if how.end is None else {"terminated": "terminated"}
     found |= {} if how.propensity is None else {"propensity": how.propensity}
+    found |= {name: column for name, column in (("by", how.by), ("outcome", how.outcome)) if column is not None}
     found |= {"horizon": how.horizon, "rewards_at_end": how.reward_each is None, "action": list(how.action)}
     if how.states is not None:
         found |= {"state": STATE, "next_state": NEXT_STATE, "num_states": len(how.states.names)}
@@ -175,6 +176,10 @@ class _Piece:
             table[name] = self._summary(name, way, windows, 0, state + lag).fill_null(how.idle)
         if how.propensity is not None:
             table[how.propensity] = self._propensities(how.propensity, windows, state + lag)
+        if how.by is not None:
+            table[how.by] = self._first_values(how.by)
+        if how.outcome is not None:
+            table[how.outcome] = self._summary(how.outcome, "sum", windows, 0, state + lag)
         rewards = self._rewards(windows, state + lag, is_last, np.cumsum(count) - 1)
         table[how.paid] = pa.array(rewards)
         if ended is not None:
@@ -229,6 +234,16 @@ class _Piece:
             values, given = summarise(self._column(name), way, windows)
             group = windows.carry_forward(given, carried)[at]
             return values.take(pa.array(group, mask=group < 0))
+
+    def _first_values(self, name: str) -> "pa.Array":
+        """The first value of each episode, for each of its steps; null if it has none."""
+        import pyarrow as pa
+
+        values = self._column(name)
+        null = values.is_null().to_numpy(zero_copy_only=False)
+        row = np.minimum.reduceat(np.where(null, len(values), np.arange(len(values))), self._sorted.starts)
+        row = np.repeat(row, self.count)
+        return values.take(pa.array(row, mask=row == len(values)))
 
     def _propensities(self, name: str, windows: Windows, at: Int[np.ndarray, " S"]) -> "pa.Array":
         """The logged probability of the action of each step: several decisions in one window have no probability."""

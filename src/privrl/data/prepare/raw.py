@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 _Read = TypeVar("_Read")
 
-Use = Literal["id", "time", "number", "value", "text", "end", "name"]
+Use = Literal["id", "time", "number", "value", "text", "end", "name", "group"]
 """The use of a raw column: an id, a time, a number, a value of any type to copy, text to copy, whether or when an
-episode has ended, or the name of a measurement."""
+episode has ended, the name of a measurement, or a group."""
 Cells = Literal["text", "number", "time", "zoned time", "truth"]
 """The declared type of the cells of a column in a CSV file."""
 ROW = "__row__"
@@ -374,7 +374,7 @@ def _next_batch(reader: "csv.CSVStreamingReader") -> "pa.RecordBatch | None":
         return None
 
 
-_PARTS: dict[Use, str] = {"id": "unit", "name": "name", "number": "feature", "value": "copied"}
+_PARTS: dict[Use, str] = {"id": "unit", "name": "name", "number": "feature", "value": "copied", "group": "by"}
 """The part that plays the same role in a table of steps, whose types are allowed."""
 
 

@@ -79,6 +79,8 @@ def draft_schema(path: str | Path) -> str:
     for column, dtype in types.items():
         if column in parts.values() or column in known.get("action", ()):
             continue
+        if column in (known.get("by"), known.get("outcome")):
+            continue
         if why := _why_left_out(column):
             lines.append(why)
         elif "state" in parts:
@@ -131,6 +133,10 @@ def _lines(parts: Mapping[str, str], known: Mapping[str, Any]) -> list[str]:
         lines += [f"num_states = {known.get('num_states') or _quoted(FILL_IN)}  # states are 0, 1, ..."]
         lines += [f"terminal = {known['terminal']}  # the end of an episode"] if known.get("terminal") else []
     lines += [f"horizon = {known.get('horizon') or _quoted(FILL_IN)}  # the largest number of steps in an episode"]
+    reported = {"by": f"{FILL_IN},{FILL_IN}", "outcome": FILL_IN}
+    comments = {"by": "groups to report by", "outcome": "a second outcome, with its largest total in an episode"}
+    for part in (part for part in reported if part in known):
+        lines += [f"{part} = {_quoted(f'{known[part]}:{reported[part]}')}  # {comments[part]}"]
     actions = known.get("action") or [parts.get("action", FILL_IN)]
     lines += [f"action = {_entries(actions)}"]
     edges = "for example 0,0.02,0.05: each edge starts an action. Or num_actions = 5"
