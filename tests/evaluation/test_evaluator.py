@@ -19,7 +19,7 @@ from privrl.contracts.release import Release
 from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Bound, Reason
 from privrl.evaluation.estimates import Evaluation
-from privrl.evaluation.gain_intervals import Entry, certified_interval
+from privrl.evaluation.gain_intervals import GainEntry, certified_interval
 from privrl.evaluation.influence import overturning_odds
 from privrl.evaluation.limits import PAIRS
 from privrl.evaluation.model_gain import standard_feature
@@ -391,7 +391,7 @@ def test_what_nobody_has_met_yet_is_allowed_for_without_noise():
     policy, centre = AssistedPolicy(jnp.asarray(ADVICE), jnp.full(4, 0.5), 1.5, 4.0), jnp.asarray(0.5)
     sums = [Gains(policy, centre), Gains(policy, centre, squared=True)]
     mean, square = (
-        Entry.of_pair(Release(jnp.array([x]) / sums[i].units, exact), 0, sums[i]) for i, x in enumerate((0.5, 5e-4))
+        GainEntry.of_pair(Release(jnp.array([x]) / sums[i].units, exact), 0, sums[i]) for i, x in enumerate((0.5, 5e-4))
     )
     interval = certified_interval(mean, square, 1000, 4.0)
     assert interval.lower < 0.0 < interval.upper

@@ -37,7 +37,7 @@ from privrl.contracts.release import Release
 from privrl.evaluation.confidence import ERROR_RATE, Interval, variance_bound
 from privrl.evaluation.decision import HIDDEN_INFORMATION, Basis, Bound
 from privrl.evaluation.estimates import Assumption, Evaluation, PairGain, is_balanced, practice_problems
-from privrl.evaluation.gain_intervals import Entry, GainMeasure, WeighedGain
+from privrl.evaluation.gain_intervals import GainEntry, GainMeasure, WeighedGain
 from privrl.evaluation.influence import sensitivity_of
 from privrl.evaluation.limits import WHOLE, choose_limits
 from privrl.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
@@ -311,7 +311,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         first, second = ask("gain", terms), ask("gain-square", squares)
         found = []
         for j, (measure, pair) in enumerate(zip(measures, self.limits, strict=True)):
-            entries = Entry.of_pair(first, j, terms), Entry.of_pair(second, j, squares)
+            entries = GainEntry.of_pair(first, j, terms), GainEntry.of_pair(second, j, squares)
             found.append(PairGain(*pair, measure.interval(*entries, self.people)))
         return tuple(found)
 

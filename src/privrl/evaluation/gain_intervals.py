@@ -20,7 +20,7 @@ from privrl.statistics.corrected_gains import CorrectedGains
 from privrl.statistics.off_policy import AbstractPairMeans, Gains, Limits
 
 
-class Entry(NamedTuple):
+class GainEntry(NamedTuple):
     """One entry of a release: a sum over people with noise, both in units of `unit`."""
 
     value: float
@@ -28,7 +28,7 @@ class Entry(NamedTuple):
     unit: float = 1.0
 
     @classmethod
-    def of_pair(cls, release: Release, pair: int, statistic: AbstractPairMeans, row: int | None = None) -> "Entry":
+    def of_pair(cls, release: Release, pair: int, statistic: AbstractPairMeans, row: int | None = None) -> "GainEntry":
         """The entry of one pair of limits; in the row of one group, if there are groups."""
         values = np.asarray(release.value, float)
         value = values[pair] if row is None else values[row, pair]
@@ -45,8 +45,8 @@ class Entry(NamedTuple):
 
 
 def certified_interval(
-    first: Entry,
-    second: Entry,
+    first: GainEntry,
+    second: GainEntry,
     people: float,
     largest: float,
     error: float = 0.0,
@@ -68,7 +68,7 @@ def certified_interval(
     return Interval.of(value, variance, people, first.noise, unit=first.unit, among=among)
 
 
-def released_variance(first: Entry, second: Entry, people: float) -> float:
+def released_variance(first: GainEntry, second: GainEntry, people: float) -> float:
     """The released second moment minus mean^2 (if positive) plus one standard deviation of its noise."""
     return max(second.mean(people) - first.mean(people) ** 2, 0.0) + second.deviation / people
 
@@ -96,7 +96,7 @@ class GainMeasure:
     scale: float = 1.0
     allowance: Callable[[float], float] | None = None
 
-    def interval(self, first: Entry, second: Entry, people: float, count_deviation: float = 0.0) -> Interval:
+    def interval(self, first: GainEntry, second: GainEntry, people: float, count_deviation: float = 0.0) -> Interval:
         """From the sums of D and of D^2 over this number of people, which is public unless it has a deviation."""
         error = self.spread * self.error
         gain = certified_interval(first, second, people, self.largest, error, self.among, count_deviation)

@@ -19,7 +19,7 @@ import numpy as np
 
 from privrl.contracts.learner import Ask
 from privrl.evaluation.confidence import Interval, variance_bound
-from privrl.evaluation.gain_intervals import Entry, GainMeasure, WeighedGain
+from privrl.evaluation.gain_intervals import GainEntry, GainMeasure, WeighedGain
 from privrl.evaluation.group_estimates import GroupEstimate, OutcomeEstimate, are_few, worst_first
 from privrl.mdp.reported_columns import ReportedColumns
 from privrl.statistics.corrected_gains import ReturnSlopes, read_slope
@@ -85,7 +85,7 @@ def _gains_of_groups(
     first, second = ask("group-gain", ByGroup(terms, size)), ask("group-gain-square", ByGroup(squares, size))
 
     def gain(row: int, people: float) -> Interval:
-        entries = Entry.of_pair(first, 0, terms, row), Entry.of_pair(second, 0, squares, row)
+        entries = GainEntry.of_pair(first, 0, terms, row), GainEntry.of_pair(second, 0, squares, row)
         return chosen.measure.interval(*entries, people, deviation)
 
     return gain
@@ -110,7 +110,7 @@ def report_outcome(
         slopes = ask("outcome-slope", OfOutcome(ReturnSlopes(feature, jnp.asarray(centre), share), largest))
         slope = read_slope(np.asarray(slopes.value, float), people)
     terms, squares = chosen.weighed.terms(centre, slope, share)
-    first = Entry.of_pair(ask("outcome-gain", OfOutcome(terms, largest)), 0, terms)
-    second = Entry.of_pair(ask("outcome-gain-square", OfOutcome(squares, largest)), 0, squares)
+    first = GainEntry.of_pair(ask("outcome-gain", OfOutcome(terms, largest)), 0, terms)
+    second = GainEntry.of_pair(ask("outcome-gain-square", OfOutcome(squares, largest)), 0, squares)
     measure = replace(chosen.measure, spread=variance_bound(m, 1.0) ** 0.5)
     return OutcomeEstimate(outcome.name, largest, practice, measure.interval(first, second, people).scaled(largest))

@@ -109,8 +109,8 @@ class Preparation:
         if self.items and (self.name is None or not renamed <= asked or set(self.items) & (asked - renamed)):
             raise ValueError(
                 "`items` maps codes of a long table to names in `columns`, `action`, `reward`, `propensity`, `outcome` "
-                "or `end`. Give `name` and `value`, map codes to these names only, and use none of the other names as a "
-                "code."
+                "or `end`. Give `name` and `value`, map codes to these names only, and use none of the other names as "
+                "a code."
             )
         named = [self.unit, self.time, self.episode, self.name, self.value, self.end, self.reward, self.propensity]
         reported = (self.by, self.outcome)
