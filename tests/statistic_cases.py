@@ -45,7 +45,7 @@ from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureRet
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
-from privrl.statistics.reported import ByGroup, OfOutcome, Present
+from privrl.statistics.reported import ByGroup, CentredReturns, OfOutcome, Present
 from privrl.statistics.stay_sums import ClippedErrors, ClippedNextStates, ClippedReturns, ClippedRewards, ClippedVisits
 
 S, A, H, N, D = 3, 2, 3, 2, 1
@@ -296,6 +296,7 @@ def _by_group():
         Influences(_ASSISTED[1]),
         Present(),
         StayReturns((0.5, 2.5)),
+        CentredReturns((0.0, 2.0), jnp.asarray(0.3)),
     )
     yield from (Searched(ByGroup(one, 3), reported=True) for one in inner)
     yield Searched(ByGroup(inner[0], 3))
@@ -371,6 +372,7 @@ CASES: dict[type, tuple[Searched, ...]] = {
     Gains: (*(one for policy in _ASSISTED for one in _gains(policy)), *_gains(_MEASURED[0], COLUMNS)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
     CorrectedGains: tuple(_corrected()),
+    CentredReturns: tuple(Searched(CentredReturns((0.0, 2.0), jnp.asarray(m))) for m in (0.4, 1.0)),
     Present: (Searched(Present()), Searched(Present(), columns=COLUMNS)),
     ByGroup: tuple(_by_group()),
     OfOutcome: tuple(_of_outcome()),

@@ -26,7 +26,8 @@ from privrl.mdp.assistance import LEAST_SUPPORT, LEAVE
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy, count_cells
 from privrl.mdp.exported_policy import EpisodeState, ExportedPolicy
 from privrl.mdp.measured_policy import MeasuredPolicy
-from privrl.mdp.measurements import Feature
+from privrl.mdp.measurements import Category, Feature
+from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.lattice import choose_lattice
 from privrl.recipes.all_recipes import get
 from privrl.reports.folder_page import render_folder
@@ -226,6 +227,28 @@ def test_too_few_people_are_refused_before_the_gain_is_asked_for(assessed: Resul
     assert found.decision.outcome == "withheld" and found.released_policy.is_silent
     assert not {event.name for event in found.certificate.events} & {"gain", "gain-square"}
     assert found.certificate.epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_reports_on_measurements_are_corrected_and_add_up(assessed: Result) -> None:
+    """Without noise, groups add up to everyone, and an outcome that is the reward changes as the reward does."""
+    people, by = WORLD.sample(WORLD.practice, 1_000, jax.random.key(7)), Category("half", ("a", "b"))
+    rewards, groups = np.asarray(people.rewards), np.arange(1_000)[:, None] % 2 + np.zeros((1, WORLD.horizon))
+    columns = (people.states, people.actions, rewards, people.next_states, people.length, None)
+    stays = Trajectory(*columns, np.stack([groups, rewards], axis=-1))
+    held = privrl.data.Episodes.from_trajectories(
+        stays, features=WORLD.columns, num_actions=WORLD.num_actions, by=by, outcome=Feature("again", 0, 1)
+    )
+    found = privrl.evaluate(held, assessed, privrl.NonPrivate(), return_range=(0.0, 1.0), key=jax.random.key(8))
+    gain = found.assisted_gain
+    assert gain is not None and found.outcome is not None and found.outcome.difference is not None
+    assert {one.people for one in found.groups} == {500.0}
+    gains = [one.gain.value for one in found.groups if one.gain is not None]
+    assert len(gains) == 2 and gains[0] < gains[1] and np.mean(gains) == pytest.approx(gain.value, abs=1e-12)
+    assert all(one.gain.half > gain.half for one in found.groups if one.gain is not None)
+    assert found.outcome.practice.value == pytest.approx(found.practice.value, abs=1e-12)
+    assert found.outcome.difference.value == pytest.approx(gain.value, abs=1e-12)
+    assert {"outcome-slope", "group-gain"} <= {event.name for event in found.certificate.events}
 
 
 @pytest.mark.slow

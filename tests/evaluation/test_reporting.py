@@ -47,7 +47,7 @@ PEOPLE = 20_000
 LIMITS: dict[str, Any] = {"max_ratio": 1.5, "max_weight": 4.0}
 
 
-def people(count: int = PEOPLE, seed: int = 0, *, logged: bool = False) -> privrl.data.Episodes:
+def people(count: int = PEOPLE, seed: int = 0, *, logged: bool = False, missing: float = 0.05) -> privrl.data.Episodes:
     """One decision each. Action 1 is better for women and worse for men, and costs half of action 0."""
     rng = np.random.default_rng(seed)
     shape = (count, 1)
@@ -55,7 +55,7 @@ def people(count: int = PEOPLE, seed: int = 0, *, logged: bool = False) -> privr
     actions = (rng.random(count) < PRACTICE[0, 1]).astype(int)
     rewards = (rng.random(count) < PAYS[group, actions]).astype(float)
     cost = COSTS[actions] + rng.uniform(-5_000, 5_000, count)
-    extras = np.stack([np.where(rng.random(count) < 0.05, np.nan, group), cost], axis=-1)[:, None]
+    extras = np.stack([np.where(rng.random(count) < missing, np.nan, group), cost], axis=-1)[:, None]
     columns = (np.zeros(shape, int), actions[:, None], rewards[:, None], np.full(shape, -1), np.ones(count, int))
     p = np.full(shape, 0.5) if logged else None
     stays = Trajectory(*columns, p, extras)
@@ -184,8 +184,22 @@ def test_reports_are_declared_paid_and_cost_nothing_more(data: privrl.data.Episo
     asked = ("group-people", "group-practice", "group-gain", "group-gain-square")
     assert all(counted[name] == 1 for name in (*asked, "outcome-practice", "outcome-gain", "outcome-gain-square"))
     sensitivities = {one["name"]: one["noise"][0]["sensitivity"] for one in certificate.releases if one["counted"]}
-    assert sensitivities["group-people"] == sensitivities["group-practice"] == pytest.approx(math.sqrt(2.0))
+    assert sensitivities["group-people"] == pytest.approx(math.sqrt(2.0))
+    m = max(result.found.practice.value, 1.0 - result.found.practice.value)
+    assert sensitivities["group-practice"] == pytest.approx(max(1.0, math.sqrt(2.0) * m))
     assert sensitivities["outcome-practice"] == 1.0
+
+
+def test_without_noise_groups_add_up_to_everyone() -> None:
+    held, exact = people(4_000, missing=0.0), privrl.NonPrivate()
+    found = evaluated(held, asking(4_000), exact, key=jax.random.key(0)).found
+    shares = [one.people / 4_000 for one in found.groups if not one.few]
+    assert 1.0 - 0.02 < sum(shares) <= 1.0 and found.gain is not None
+    both = [one for one in found.groups if not one.few]
+    gains = sum(share * one.gain.value for share, one in zip(shares, both, strict=True))
+    means = sum(share * one.practice.value for share, one in zip(shares, both, strict=True))
+    assert abs(gains - found.gain.value) <= 4.0 * (1.0 - sum(shares)) + 1e-12
+    assert abs(means - found.practice.value) <= 1.0 - sum(shares) + 1e-12
 
 
 def test_shares_of_reports() -> None:

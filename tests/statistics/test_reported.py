@@ -10,7 +10,7 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.statistics.counts import VisitCounts
 from privrl.statistics.off_policy import Gains, Influences, StayReturns, Weights
-from privrl.statistics.reported import ByGroup, OfOutcome, Present
+from privrl.statistics.reported import ByGroup, CentredReturns, OfOutcome, Present
 
 SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2.001)
 PAIRS = ((4.0, 4.0), (6.0, 6.0))
@@ -38,6 +38,9 @@ def everyone() -> Trajectory:
     [
         ByGroup(Present(), 2),
         ByGroup(StayReturns(), 2),
+        ByGroup(CentredReturns((0.0, 1.0), jnp.asarray(0.6)), 2),
+        ByGroup(CentredReturns((0.0, 1.0), jnp.asarray(0.9)), 2),
+        CentredReturns((0.0, 1.0), jnp.asarray(0.6)),
         ByGroup(Weights(SMALL), 2),
         ByGroup(Gains(SMALL, jnp.asarray(0.6)), 2),
         ByGroup(Gains(SMALL, jnp.asarray(0.95)), 2),

@@ -190,7 +190,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
             chosen = ChosenGain(self._weighed_gain(policy, None), measure, centre, slope, self.centred)
         elif self.reported:
             refused.append(NO_LIMITS if math.isinf(policy.bound) and pairs else NO_GAINS)
-        groups = report_groups(ask, self.reported, self.return_range, chosen)
+        groups = report_groups(ask, self.reported, self.return_range, m, chosen)
         outcome = report_outcome(ask, self.reported, n, chosen)
         unit = high - low
         return Evaluation(

@@ -8,7 +8,7 @@ from privrl.evaluation.confidence import Interval
 
 FEWEST_IN_GROUP = 100
 """With fewer people, by the noisy number, nothing more is said about a group."""
-_DEVIATIONS = 5.0  # of the noise in the number: then ratios are close to normal, and their interval is right
+_DEVIATIONS = 5.0  # of the noise in the number: then ratios are close to normal
 _TOO_FEW = "too few people"
 
 

@@ -1,7 +1,7 @@
 """What is asked and computed for reports by group and about a second outcome.
 
     group-people        people of each group                            a noisy number
-    group-practice      their returns                                   a ratio of two noisy sums
+    group-practice      sum of G - m over each group                    m plus a ratio of two noisy sums
     group-gain          sum of D over each group, and of D^2            the same, for the pair of limits that was chosen
     outcome-practice    mean of the second outcome
     outcome-slope       how it depends on f                             only on measurements
@@ -24,7 +24,7 @@ from privrl.evaluation.group_estimates import GroupEstimate, OutcomeEstimate, ar
 from privrl.mdp.reported_columns import ReportedColumns
 from privrl.statistics.corrected_gains import ReturnSlopes, read_slope
 from privrl.statistics.off_policy import StayReturns
-from privrl.statistics.reported import ByGroup, OfOutcome, Present
+from privrl.statistics.reported import ByGroup, CentredReturns, OfOutcome, Present
 
 NO_GAINS = "No gain is given for all people, so none is given by group or for a second outcome."
 NO_LIMITS = (
@@ -51,15 +51,15 @@ class ChosenGain:
 
 
 def report_groups(
-    ask: Ask, reported: ReportedColumns, return_range: tuple[float, float], chosen: ChosenGain | None
+    ask: Ask, reported: ReportedColumns, return_range: tuple[float, float], overall: float, chosen: ChosenGain | None
 ) -> tuple[GroupEstimate, ...]:
-    """The groups, the worst one first; intervals are in the unit of returns."""
+    """The groups, the worst one first; intervals are in the unit of returns. `overall` is m, released before."""
     if reported.by is None:
         return ()
     low, high = return_range
     names, size = reported.groups, len(reported.groups)
     people = ask("group-people", ByGroup(Present(), size))
-    returns = ask("group-practice", ByGroup(StayReturns(return_range), size))
+    returns = ask("group-practice", ByGroup(CentredReturns(return_range, jnp.asarray(overall)), size))
     deviation, found = float(np.max(people.noise.std)), []
     gains = _gains_of_groups(ask, size, return_range, chosen, deviation)
     for row, name in enumerate(names):
@@ -67,8 +67,9 @@ def report_groups(
         if are_few(number, deviation):
             found.append(GroupEstimate(name, number, deviation))
             continue
-        mean = float(returns.value[row, 0]) / number
-        variance = variance_bound(mean, 1.0) + (mean * deviation) ** 2 / number
+        apart = float(returns.value[row, 0]) / number
+        mean = overall + apart
+        variance = variance_bound(mean, 1.0) + (apart * deviation) ** 2 / number
         practice = Interval.of(mean, variance, number, returns.noise).scaled(high - low, low)
         gain = None if gains is None else gains(row, number).scaled(high - low)
         found.append(GroupEstimate(name, number, deviation, practice, gain))

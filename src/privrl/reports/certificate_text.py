@@ -157,7 +157,7 @@ _COMPARISON = {
     "gain-square": "how much that differs between people",
     "influences": "how strong an unrecorded influence would have to be to overturn the verdict",
     "group-people": "how many people each group has",
-    "group-practice": "the mean return of each group under current practice",
+    "group-practice": "how far the returns of each group are from the mean return, under current practice",
     "group-gain": "what the policy with limited advice adds in each group",
     "group-gain-square": "how much that differs between people",
     "outcome-practice": "the mean of the second outcome under current practice",
