@@ -64,6 +64,15 @@ class Block:
         return self.take(slice(first, last), slice(ends[first], ends[last]))
 
 
+def keep_first(owner: Int[np.ndarray, " E"], count: int) -> Bool[np.ndarray, " E"]:
+    """Mark the first `count` episodes of each owner, in their order; `owner` is a number per episode."""
+    order = np.argsort(owner, kind="stable")
+    grouped = owner[order]
+    keep = np.empty(len(grouped), bool)
+    keep[order] = np.arange(len(grouped)) - np.searchsorted(grouped, grouped) < count
+    return keep
+
+
 def following_states(
     states: Shaped[np.ndarray, "R *D"], lengths: Int[np.ndarray, " E"], ended: Bool[np.ndarray, " R"] | None = None
 ) -> Shaped[np.ndarray, "R *D"]:

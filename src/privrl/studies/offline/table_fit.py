@@ -73,8 +73,7 @@ def read_table(paths: Paths, description: TableDescription, key: KeyLike | None)
     """The people of a table in files; warns of a key, whose noise can be replayed."""
     if isinstance(key, jax.Array):
         raise ValueError(
-            "`key` is a JAX key. Give an integer with a table in files: it also decides which episodes of a person are "
-            "used."
+            "`key` is a JAX key. Give an integer with a table in files, as `--seed` of the command line does."
         )
     if key is not None:
         warnings.warn(
@@ -82,7 +81,7 @@ def read_table(paths: Paths, description: TableDescription, key: KeyLike | None)
             PrivacyWarning,
             stacklevel=4,
         )
-    return read_parquet(paths, seed=key, **description.columns)
+    return read_parquet(paths, **description.columns)
 
 
 def open_people(
