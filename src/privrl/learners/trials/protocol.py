@@ -22,6 +22,8 @@ name = "advice"
 policy = "policy"           # a saved folder, relative to this file
 use = "whole"               # or "assisted"
 sha256 = "..."              # of the policy
+file = "pilot-advice.json"  # optional: the same policy for apps, relative to this file
+file_sha256 = "..."         # of that file
 
 [[phases]]                  # optional: shares of the arms from a look on
 start = 1
@@ -83,12 +85,16 @@ class Arm:
         policy: the folder of a saved policy; empty for current practice.
         use: whether the whole advice is followed, or the assisted policy of the folder.
         sha256: the hash of that policy, so that it cannot change.
+        file: the same policy as JSON, for apps that compute its advice; empty if the service answers them.
+        file_sha256: the hash of that file.
     """
 
     name: str
     policy: str = ""
     use: Literal["whole", "assisted"] = "whole"
     sha256: str = ""
+    file: str = ""
+    file_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,6 +230,12 @@ class Protocol:
             "names.",
         )
         check(not arms or not self.arms[0].policy, "the first of `arms` is current practice, so it has no `policy`.")
+        for arm in self.arms:
+            check(
+                bool(arm.file) == bool(arm.file_sha256) and (not arm.file or bool(arm.policy)),
+                f"`file` and `file_sha256` of the arm `{arm.name}` belong together, and to a `policy`. `privrl pilot "
+                "init` writes them.",
+            )
         number = self.looks if isinstance(self.looks, int) else len(self.looks)
         check(
             1 <= number <= min(_MOST_LOOKS, self.people), f"`looks` must be 1 to {_MOST_LOOKS}, and at most `people`."
