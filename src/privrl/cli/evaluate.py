@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import typer
 
 import privrl
+from privrl.cli.evaluated_folder import EvaluatedFolder
 from privrl.cli.next_pilot import suggest_pilot
 from privrl.cli.options.budget_options import BudgetOptions
 from privrl.cli.options.evaluation_options import (
     ComparisonOptions,
     SpendAnywayOption,
-    decision_json,
     evaluation_json,
-    show_decision,
     show_evaluation,
 )
 from privrl.cli.options.grouped import grouped
@@ -37,12 +36,7 @@ from privrl.studies.offline.table_fit import describe_held_out
 from privrl.studies.offline.task import assumption_of
 from privrl.studies.results.binding import EVALUATION, policy_sha256
 from privrl.studies.results.certified_evaluation import check_evaluation_folder
-from privrl.studies.results.result import Result
 
-_SUPPORTED = (
-    "{} `privrl fit --evaluate` saves the policy that it compares; in Python, `evaluation.released_policy` is the one "
-    "that was compared here."
-)
 _PLANNED_DELTA = 1e-6
 
 
@@ -102,7 +96,7 @@ def evaluate(
         return
     if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
-    check_file(context, out / EVALUATION, overwrite=overwrite)  # before anything is spent
+    check_file(context, out / EVALUATION, overwrite=True)  # what is there is judged by `check_evaluation_folder`
     signing = None if sign is None else read_private_key(sign)
     owner = None if public_key is None else read_public_key(public_key)
     crew.check_seed(seed)
@@ -130,18 +124,13 @@ def evaluate(
     save(out, partial(evaluation.save, overwrite=overwrite))
     place = str(policy) if policy.is_dir() else "POLICY"
     pilot = suggest_pilot(evaluation, evaluation.certificate.return_range, place)
-    replaced = out.resolve() == policy.resolve()
-    if isinstance(chosen, Result) and chosen.evaluation is not None and not replaced:
-        decision = chosen.decision  # with the evaluation in its own folder
-    else:
-        decision = evaluation.decide_on(chosen.policy if isinstance(chosen, Result) else chosen)
+    compared = EvaluatedFolder(evaluation, chosen, policy, replaced=out.resolve() == policy.resolve())
     if json:
         certificate = evaluation.certificate.to_json()
-        facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
         emit(
             {
-                **decision_json(decision),
-                **facts,
+                **compared.to_json(),
+                **{name: certificate[name] for name in ("epsilon", "delta", "unit")},
                 "evaluation": evaluation_json(evaluation),
                 "pilot": pilot.to_json(),
                 "certificate": certificate,
@@ -149,9 +138,8 @@ def evaluate(
             }
         )
     else:
-        show_decision(decision)
-        if evaluation.decision.outcome == "released" and (decision is None or decision.outcome != "released"):
-            say(_SUPPORTED.format(evaluation.evidence.support))
+        for line in compared.lines():
+            say(line)
         say(str(evaluation.certificate))
         for rule in description.rules(evaluation.certificate.unit):
             say(rule)

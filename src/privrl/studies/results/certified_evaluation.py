@@ -55,9 +55,14 @@ class ReleaseEvidence:
 
     @property
     def words(self) -> str:
-        """The statement, what is supported, the reasons against it and the bound."""
+        """The statement, and what was found."""
+        return f"{self.statement} {self.findings}"
+
+    @property
+    def findings(self) -> str:
+        """What is supported, the reasons against it and the bound."""
         bound = () if self.bound is None else (self.bound.sentence,)
-        return " ".join((self.statement, self.support, *(reason.sentence for reason in self.reasons), *bound))
+        return " ".join((self.support, *(reason.sentence for reason in self.reasons), *bound))
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON for the output of commands."""
@@ -157,9 +162,15 @@ def check_evaluation_folder(folder: Path, policy_sha256: str, *, signing: bool, 
         return
     saved = SavedFiles.read(folder)
     held = {EVALUATION, EVALUATION_CERTIFICATE} & saved.contents.keys()
-    if held and (not overwrite or not saved.added_later):
-        hint = ", or add `--overwrite` to replace it" if saved.added_later else ""
-        raise ValueError(f"`{folder}` holds an `{EVALUATION}` already. Choose another folder{hint}.")
+    if held and not saved.added_later:
+        raise ValueError(
+            f"The certificate in `{folder}` names its `{EVALUATION}`, which is therefore never replaced. Choose "
+            "another folder."
+        )
+    if held and not overwrite:
+        raise ValueError(
+            f"`{folder}` holds an `{EVALUATION}` already. Choose another folder, or add `--overwrite` to replace it."
+        )
     if saved.certificate is None:
         if saved.contents.keys() - held:
             raise ValueError(f"`{folder}` holds files without a certificate. Choose another folder.")
