@@ -60,7 +60,8 @@ def evaluation(held: privrl.data.Episodes) -> CertifiedEvaluation:
 
 def test_a_better_policy_is_found_better_within_its_interval(evaluation: CertifiedEvaluation) -> None:
     truth = simulate_gain(ENV.mdp, ENV.behaviour, evaluation.policy, 20_000, key=jax.random.key(0))
-    assert evaluation.verdict == "better" and evaluation.gain is not None
+    assert evaluation.gain is not None and evaluation.gain.lower > 0.0
+    assert evaluation.verdict == "not shown" and "does not count" in evaluation.line  # too few people for the checks
     assert evaluation.gain.low < truth.gain < evaluation.gain.high
     assert evaluation.practice.low < float(ENV.value(ENV.behaviour_policy())) < evaluation.practice.high
     assert evaluation.model_gain is None and "not modelled" in evaluation.refused[-1]

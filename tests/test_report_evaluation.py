@@ -103,7 +103,8 @@ def test_a_release_with_estimated_practice_is_not_called_certified_and_does_not_
     assert estimated.decision.outcome == "released" and estimated.verdict == "not shown"
     assert estimated.line == "Not certified to be better than practice, because practice is estimated."
     without = dataclasses.replace(estimated, trend=Interval(0.0, -0.1, 0.1, -0.08, 0.08))
-    assert without.decision.outcome == "withheld" and without.line == "Not shown to be better than practice."
+    assert without.decision.outcome == "withheld" and without.headline == "Not shown to be better than practice."
+    assert without.line.endswith("clinicians may be using information that is not in the record.")
 
 
 def test_withheld_advice_is_not_drawn_as_advice(result: Result) -> None:

@@ -9,6 +9,7 @@ The outcome never depends on a request: a policy that was asked for and changes 
 
 import enum
 import math
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -37,6 +38,11 @@ class Reason(enum.StrEnum):
     @property
     def sentence(self) -> str:
         return _SENTENCES[self]
+
+    @property
+    def clause(self) -> str:
+        """The sentence as it follows "because"."""
+        return f"{self.sentence[:1].lower()}{self.sentence[1:]}"
 
 
 _SENTENCES = {
@@ -85,6 +91,16 @@ class Bound:
         )
 
 
+def describe_bound(bound: Bound | None, reasons: Collection[Reason]) -> str:
+    """A sentence about a bound; one above 0 does not count if anything speaks against a release. Empty without one."""
+    if bound is None:
+        return ""
+    if reasons and bound.lower > 0.0:
+        these = "this reason" if len(reasons) == 1 else "these reasons"
+        return f"For {these}, the lower bound of the gain that was computed ({bound.lower:+.3f}) does not count."
+    return bound.sentence
+
+
 @dataclass(frozen=True)
 class Decision:
     """What was saved, and why.
@@ -117,9 +133,13 @@ class Decision:
     @property
     def words(self) -> str:
         """The statement, the reasons and the bound that decided."""
-        said = [self.statement, *(reason.sentence for reason in self.reasons)]
-        said += [] if self.bound is None else [self.bound.sentence]
-        return " ".join([*said, self.limits] if self.limits else said)
+        said = (self.statement, *(reason.sentence for reason in self.reasons), self.bound_sentence, self.limits)
+        return " ".join(sentence for sentence in said if sentence)
+
+    @property
+    def bound_sentence(self) -> str:
+        """A sentence about the bound; empty without one."""
+        return describe_bound(self.bound, self.reasons)
 
     @property
     def limits(self) -> str:

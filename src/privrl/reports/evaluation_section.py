@@ -69,7 +69,7 @@ def render_evaluation(
             numbers=(1, 2),
             stacked=True,
         )
-    odds = evaluation.sensitivity
+    odds = None if evaluation.verdict == "not shown" else evaluation.sensitivity
     return render(
         "evaluation.html",
         evaluation=evaluation,

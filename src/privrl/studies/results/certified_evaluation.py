@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privrl.contracts.untrusted import read_json
-from privrl.evaluation.decision import Bound, Reason
+from privrl.evaluation.decision import Bound, Reason, describe_bound
 from privrl.evaluation.estimates import Evaluation
 from privrl.mdp.assistance import to_json_number
 from privrl.privacy.accounting.certificate import Certificate
@@ -61,8 +61,13 @@ class ReleaseEvidence:
     @property
     def findings(self) -> str:
         """What is supported, the reasons against it and the bound."""
-        bound = () if self.bound is None else (self.bound.sentence,)
-        return " ".join((self.support, *(reason.sentence for reason in self.reasons), *bound))
+        said = (self.support, *(reason.sentence for reason in self.reasons), self.bound_sentence)
+        return " ".join(sentence for sentence in said if sentence)
+
+    @property
+    def bound_sentence(self) -> str:
+        """A sentence about the bound; empty without one."""
+        return describe_bound(self.bound, self.reasons)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON for the output of commands."""
