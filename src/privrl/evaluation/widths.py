@@ -89,7 +89,7 @@ def plan_widths(
     if budget.mechanism_of_rounds != "gaussian":
         raise PairingError("Widths are planned for Gaussian noise. Use `Central(epsilon=..., delta=...)`.")
     limits = choose_limits(max_ratio, max_weight)
-    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *limits[0])
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *limits[0], horizon=1)
     public, modelled = public and not in_cells, modelled and not in_cells
     markov = markov and modelled
     settings = {"bounded": math.isfinite(policy.bound), "modelled": modelled, "in_cells": in_cells, "markov": markov}
@@ -185,7 +185,7 @@ def people_needed_at(
     estimate = max(math.ceil(LEAST_STRENGTH / max(strengths)), 1)
     if not checked or "residuals" not in names:
         return PeopleNeeded(estimate, estimate)
-    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1))
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), horizon=1)
     sums = PracticeResiduals(policy, TableValueFeature(1, 1, (), jnp.zeros(1)), arrival=public)
     noise = GaussianNoise(sums.l2("replace-one") / mu["residuals"], sums.shape)
     return PeopleNeeded(*(max(estimate, _people_needed(noise, public, chance)) for chance in (0.0, 1.0)))
