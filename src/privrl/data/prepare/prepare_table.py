@@ -19,7 +19,7 @@ from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.raw import ROW, RawTable
 from privrl.data.prepare.times import sort_records
 from privrl.data.prepare.windows import Aggregation, Windows, count_windows, summarise
-from privrl.data.schema.columns import refuse
+from privrl.data.schema.columns import NO_PROPENSITY, refuse
 from privrl.data.schema.declaration import SETTINGS
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place
@@ -235,7 +235,9 @@ class _Piece:
         """The logged probability of the action of each step: several decisions in one window have no probability."""
         import pyarrow as pa
 
-        given = np.where(np.isnan(self._column(name).to_numpy(zero_copy_only=False)), np.nan, 1.0)
+        logged = self._column(name).to_numpy(zero_copy_only=False)
+        refuse((logged <= 0.0) | (logged > 1.0), name, self._place, "is outside (0, 1]", NO_PROPENSITY)
+        given = np.where(np.isnan(logged), np.nan, 1.0)
         number, _ = summarise(pa.array(given), "sum", windows)
         group = windows.group_of[at]
         several = (group < 0) | (number.to_numpy(zero_copy_only=False)[group] != 1)
