@@ -252,7 +252,7 @@ class RawTable:
             raise self._open_cell(find_open_line(self.path, self.form.delimiter))
 
     def _texts_of_times(self) -> Iterator[dict[str, "pa.Array"]]:
-        """The cells of times that have a format of their own, as text, in the same batches: blocks are of equal size."""
+        """The cells of times that have a format of their own, as text. Blocks are of equal size, so batches agree."""
         import pyarrow as pa
         from pyarrow import csv
 
