@@ -185,7 +185,7 @@ def test_the_strength_of_advice_is_that_of_the_policy_or_of_its_report(assessed:
     assert found(learnt) == found(Result.load(tmp_path / "learnt")) == strength
     assert found(learnt.policy) is found(GOOD) is None
     assert assessed.table().column_names == ["state", "advice", "support", "strength"]
-    policy = AssistedPolicy(jnp.asarray(GOOD), jnp.full(3, 0.5), strength=jnp.asarray(strength))
+    policy = AssistedPolicy(jnp.asarray(GOOD), jnp.full(3, 0.5), strength=jnp.asarray(strength), horizon=100)
     np.savez(tmp_path / "assisted.npz", **policy.arrays())
     assert found(policy) == found(tmp_path / "assisted.npz") == strength
     for wrong in (["a", "b", "c"], [0.2, 1.0, -0.1], [0.2, 1.0, np.nan]):

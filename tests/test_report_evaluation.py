@@ -235,7 +235,7 @@ def test_the_command_takes_files_of_names(result: Result, tmp_path: Path) -> Non
 
 
 def test_the_dial_chart_is_the_mean_over_situations_of_what_the_policy_does() -> None:
-    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.5, 0.2, 0.01]), 1.5, 4.0)
+    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.5, 0.2, 0.01]), 1.5, 4.0, horizon=100)
     seen = np.array([0.5, 0.25, 0.25])
     assert compute_shares(policy, 1.0, seen) == (0.0, 0.0)  # practice itself
     given, changed = compute_shares(policy, 1.5, seen)
@@ -262,7 +262,7 @@ def test_the_dial_chart_marks_the_evaluated_dial(result: Result) -> None:
 
 def test_situations_show_today_the_advice_how_often_and_how_sure() -> None:
     visits = [[0.30, 0.10], [0.02, 0.18], [0.36, 0.04]]
-    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.25, 0.9, 0.9]), 1.5, 4.0)
+    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.25, 0.9, 0.9]), 1.5, 4.0, horizon=100)
     known = Situations(visits, 0.012, None)
     page = stands_alone(page_with(render_situations(np.array([1, 1, 0]), known, policy, NAMES, terminal=(2,)))).text
     assert "mild wait treat 25 % → 38 % 40 % fair" in page  # seen most often of those in which something is decided
@@ -281,7 +281,9 @@ def test_advice_without_an_advantage_is_not_shown_as_given(result: Result) -> No
     assert evaluation is not None and decision is not None
 
     def page(*strength: float) -> str:
-        policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.2, 0.3, 0.6]), strength=jnp.array(strength))
+        policy = AssistedPolicy(
+            jnp.array([1, 1, 0]), jnp.array([0.2, 0.3, 0.6]), strength=jnp.array(strength), horizon=100
+        )
         shown = dataclasses.replace(evaluation, policy=policy)
         text = render_changes(shown, decision, result.certificate, None, NAMES, show_withheld=True)
         assert (render_ratios(shown, None) == "") == policy.is_silent
