@@ -85,7 +85,10 @@ def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPoli
     cells, advice = np.asarray(compiled(policy.cells, x)), np.asarray(policy.advice.scores(x)).argmax(axis=-1)
     assert set(cells) <= set(range(NUM_CELLS)) and len(set(cells)) > 10
     np.testing.assert_array_equal(at.support, np.asarray(policy.support)[cells])
-    np.testing.assert_array_equal(policy(x), np.where(np.asarray(at.support) >= LEAST_SUPPORT, advice, LEAVE))
+    certain = np.asarray(at.alpha(policy.ratio_at(1.0))) == 1.0
+    np.testing.assert_array_equal(np.asarray(at.supported), np.asarray(at.support) >= LEAST_SUPPORT)
+    np.testing.assert_array_equal(policy(x), np.where(certain, advice, LEAVE))
+    assert 0 < certain.sum() < np.asarray(at.supported).sum()
     assert (policy.without_advice()(x) == LEAVE).all() and policy.without_advice().is_silent and not policy.is_silent
     assert policy({"inr": 2.0}) in range(LEAVE, WORLD.num_actions)
     with pytest.raises(ValueError, match="must hold 4 numbers"):

@@ -92,7 +92,7 @@ def test_a_dial_of_one_is_practice(env):
 
 def test_advice_or_the_clinician():
     policy = AssistedPolicy(jnp.array([2, 0, 1]), jnp.array([0.5, 0.049, 1.0]), 1.5, 4.0, horizon=100)
-    np.testing.assert_array_equal(policy(np.array([[0, 1], [2, 2]])), [[2, LEAVE], [1, 1]])
+    np.testing.assert_array_equal(policy(np.array([[0, 1], [2, 2]])), [[LEAVE, LEAVE], [1, 1]])  # not drawn
     np.testing.assert_allclose(policy.alpha, [0.5, 0.0, 1.0])
     with pytest.raises(ValueError, match="whole numbers"):
         policy(np.array([3]))

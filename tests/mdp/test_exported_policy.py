@@ -505,3 +505,29 @@ def test_a_saved_policy_on_states_is_read_with_its_names(tmp_path: Path) -> None
         assert advice.action == result.policy.action(number, 0)
     content = json.loads((folder / "policy.json").read_text())
     assert content["action_names"] == list(named["action_names"])
+
+
+def test_without_a_draw_no_advice_is_given_that_is_not_certain() -> None:
+    """Before, a plain call gave all advice, however rarely the evaluation had let it be given."""
+    support, k = [0.01, 0.3, 0.5, 1.0], 1.5
+    policy = AssistedPolicy(jnp.array([0, 1, 1, 0]), jnp.asarray(support), k, 4.0, horizon=9)
+    reader = ExportedPolicy(json.loads(json.dumps(policy.to_json())))
+    found = [policy.advise(state) for state in range(4)]
+    assert found == [reader.advise(state) for state in range(4)]
+    assert [one.action for one in found] == [None, None, None, 0] == [None if a < 0 else a for a in policy(range(4))]
+    assert [one.reason for one in found] == ["too little support", "not drawn", "not drawn", ""]
+    assert [one.choice for one in found] == [0, 1, 1, 0] and found[1].probability == pytest.approx(0.5 * 0.3 / 0.7)
+    assert reader(1) == -1 and reader.decide(1, EpisodeState(), 0.0).action == 1
+    assert all(ExportedPolicy(entry["policy"]).advise(0).action is not None for entry in MADE[:2])  # no limits to keep
+    plain, drawn = node(
+        """
+        const policy = reader.readPolicy(given.policy), state = reader.start();
+        console.log(JSON.stringify([null, 0].map((draw) => [0, 1, 2, 3].map((at) => {
+          const { action, reason } = reader.advise(policy, at, state, draw);
+          return [action, reason];
+        }))));
+    """,
+        policy=policy.to_json(),
+    )
+    assert plain == [[one.action, one.reason] for one in found]
+    assert [action for action, _ in drawn] == [None, 1, 1, 0]

@@ -297,15 +297,21 @@ class AbstractAssisted(AbstractPolicy):
         return jax.lax.scan(step, jnp.ones(_DRAWS), (at, actions, draws, counted, steps))[1]
 
     def __call__(self, observations: object) -> Int[np.ndarray, "*n"]:
-        """The advice at the first decision of an episode at these observations, or -1 to leave it to the clinician."""
+        """The advice at the first decision of an episode if it is certain to be given at these observations, else -1.
+
+        Advice with a probability below 1 must be drawn, as `start_episode` does. `advise` states the probability.
+        """
         checked = self.check(observations)
         cells = jax.eval_shape(self.cells, checked)
         advice, alpha = _decided(self, checked, jnp.full(cells.shape, NO_ACTION))
-        return np.where(np.asarray(alpha) > 0, np.asarray(advice), LEAVE)
+        return np.where(np.asarray(alpha) >= 1.0, np.asarray(advice), LEAVE)
 
     def advise(self, observation: Observation, *, previous: int | None = None) -> Advice:
-        """The advice at the first decision of an episode, or none, the probability with which to give it, and what is
-        unusual about the observation. `start_episode` is for later decisions.
+        """The advice at the first decision of an episode, the probability with which to give it, and what is unusual
+        about the observation.
+
+        Nothing is drawn, so there is no `action` unless the probability is 1: a program that always followed the advice
+        would exceed the limits that were evaluated. `start_episode` draws, and is for later decisions too.
 
         Arguments:
             observation: one observation, in the form that `check` takes.

@@ -160,8 +160,9 @@ class ExportedPolicy:
     def advise(self, observation: Observation, *, step: int = 0, previous: int | None = None) -> Advice:
         """The policy's advice for one observation, without a random draw.
 
-        An assisted policy gives its advice with `probability` only: use `start_episode`, or `decide`. Without `step`,
-        the decision is the first one of an episode.
+        An assisted policy gives its advice with `probability` only, so without a draw it has no `action` ("not drawn")
+        unless this is 1: use `start_episode`, or `decide` with a draw. Without `step`, the decision is the first one of
+        an episode.
 
         Arguments:
             observation: a mapping from names to values, in which a category is its text and a missing value is `None`
@@ -180,8 +181,8 @@ class ExportedPolicy:
         Arguments:
             observation: as in `advise`.
             state: what was kept from the decision before; `EpisodeState()` at the first one.
-            draw: a random number in [0, 1), a new one for every decision. `None`: the most probable choice, and advice
-                whenever its probability is above 0.
+            draw: a random number in [0, 1), a new one for every decision. `None`: the most probable choice, and no
+                advice that is not certain.
         """
         if draw is not None and not 0.0 <= draw < 1.0:
             raise ValueError(f"`draw` is {draw}; it must lie in [0, 1).")
@@ -195,7 +196,8 @@ class ExportedPolicy:
             return Advice(chosen.action, "", chosen.unusual, 1.0, chosen.action, 1.0, 1.0)
         ratio = self._limits.ratio_at(state.weight)
         alpha, if_taken, otherwise = self._limits.weigh(chosen.support, chosen.strength, ratio)
-        reason: LeftBecause = "" if draw is None or draw < alpha else "not drawn"
+        given = alpha == 1.0 if draw is None else draw < alpha
+        reason: LeftBecause = "" if given else "not drawn"
         if alpha == 0.0:
             reason = self._limits.explain(chosen.support, ratio)
         action = None if reason else chosen.action

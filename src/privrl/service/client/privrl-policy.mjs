@@ -45,7 +45,7 @@ export const randomDraw = () => Number(crypto.getRandomValues(new BigUint64Array
 // `probability` of advice, and for `record` the `choice` with the factors of the running weight. Do not show `choice`
 // if the decision is left to the clinician. A policy that was withheld has no choice. `state`: what `record` returned
 // after the decision before; without it, the decision is the first one of an episode. `draw`: in [0, 1), a new one for
-// every decision; null: the most probable choice, and advice whenever its probability is above 0.
+// every decision; null: the most probable choice, and no advice that is not certain.
 export function advise(policy, observation, state = start(), draw = randomDraw()) {
   if (draw !== null && !(draw >= 0 && draw < 1)) refuse("draw must lie in [0, 1)");
   checkEpisode(policy, state);
@@ -65,7 +65,7 @@ export function advise(policy, observation, state = start(), draw = randomDraw()
   if (!(most > 1)) return advice("no advantage", 0, 1, 1);
   const alpha = support < 1 ? Math.min((most - 1) * support / (1 - support), 1) : 1;
   const if_taken = Math.min(1 - alpha + alpha / Math.min(support, 1), most);
-  return advice(draw === null || draw < alpha ? "" : "not drawn", alpha, if_taken, 1 - alpha);
+  return advice((draw === null ? alpha === 1 : draw < alpha) ? "" : "not drawn", alpha, if_taken, 1 - alpha);
 }
 
 // The state for the next decision, after `action` was taken, by advice or by the clinician.
