@@ -779,9 +779,10 @@ CERTIFICATES = (
     Mutation(
         "advice past the evaluated horizon",
         "mdp/exported_policy.py",
-        'self._horizon: float = kept.get("horizon", math.inf)',
-        "self._horizon: float = math.inf",
+        "if state.step >= self._horizon:",
+        "if False:",
         "mdp/test_exported_policy.py::test_an_assisted_policy_does_not_advise_past_its_horizon",
+        nth=1,
     ),
 )
 BROWSER = (
