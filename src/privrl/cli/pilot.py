@@ -1,6 +1,7 @@
 """`privrl pilot plan`, `init`, `simulate` and `show`: randomised trials of a learnt policy."""
 
 import dataclasses
+import json as json_text
 import math
 import os
 from pathlib import Path
@@ -135,6 +136,9 @@ def init(
     ] = None,
     looks: _Looks = 20,
     patience: _Patience = 30.0,
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="What the ids of people identify; default: the column of the fit.")
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write the protocol of a pilot of a saved policy. Edit it before the first person is enrolled, not afterwards."""
@@ -165,7 +169,10 @@ def init(
         with whole_file(file) as scratch:
             scratch.write_bytes(content)
     with whole_file(out) as scratch:
-        scratch.write_text(protocol.to_toml())
+        column = result.facts.get("table", {}).get("unit", result.certificate.unit)
+        protects = json_text.dumps(column if unit is None else unit, ensure_ascii=False)
+        entry = f"unit = {protects}  # what the ids of people identify; not part of the protocol"
+        scratch.write_text(f"{entry}\n{protocol.to_toml()}", encoding="utf-8")
     say(f"The protocol of `{name}` is in `{out}`. Its SHA-256: {protocol.sha256}")
     for arm in tried:
         if arm.file:

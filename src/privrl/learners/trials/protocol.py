@@ -46,8 +46,9 @@ groups = ["female", "male"]
 share = 0.1
 ```
 
-The table `[serve]` holds settings of the service. It is not part of the protocol, and neither are comments and the
-order of entries: the hash is that of the values.
+The entry `unit` says what the ids of people identify, and the table `[serve]` holds settings of the service. They are
+not part of the protocol, and neither are comments and the order of entries: the hash is that of the values. The store
+and the certificate of the pilot state the unit.
 """
 
 import dataclasses
@@ -68,7 +69,8 @@ from jaxtyping import Float, Int
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, NonPrivate
 
 Spending = Literal["obrien-fleming", "pocock"]
-SERVE = "serve"
+SERVE, UNIT = "serve", "unit"
+"""Entries of a protocol file that are not part of the protocol."""
 _REFUSED = "The protocol is refused: "
 _MOST_PEOPLE, _MOST_LOOKS, _MOST_ARMS = 2**31, 50, 8
 
@@ -380,12 +382,12 @@ class Protocol:
 
     @classmethod
     def from_toml(cls, text: str) -> "Protocol":
-        """Reads the text of a TOML file; the table `[serve]` is ignored."""
+        """Reads the text of a TOML file; the entry `unit` and the table `[serve]` are ignored."""
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"{_REFUSED}it is not TOML ({error}).") from error
-        return cls.from_json({name: value for name, value in content.items() if name != SERVE})
+        return cls.from_json({name: value for name, value in content.items() if name not in (SERVE, UNIT)})
 
     @classmethod
     def read(cls, path: str | Path) -> "Protocol":
