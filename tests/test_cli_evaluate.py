@@ -340,7 +340,7 @@ def test_a_plan_for_measurements_has_its_own_widths(tmp_path: Path) -> None:
     schema.write_text('feature = ["map:30..130"]\nhorizon = 12\nrewards_at_end = true\n')
     plan = ("evaluate", "--plan", "--people", "50000", "--epsilon", "1", "--schema", schema)
     measured = call(*plan, "--json").json()
-    assert set(measured) == {"delta", "estimated"} and measured["estimated"]["model_gain"] is None
+    assert set(measured) == {"delta", "return_range", "estimated"} and measured["estimated"]["model_gain"] is None
     assert 2 * 0.005 < measured["estimated"]["gain"] < 2 * 0.04  # with an allowance of .01 standard deviations
     states = call(*plan[:-2], "--json").json()["estimated"]
     assert measured["estimated"]["needed"] != states["needed"] and measured["estimated"]["practice"] < 0.02
@@ -360,10 +360,15 @@ def test_a_plan_takes_what_the_study_states(tmp_path: Path) -> None:
     schema = tmp_path / "stays.toml"
     schema.write_text('propensity = "p"\n')
     logged = call(*plan, "--schema", schema).json()
-    assert set(logged) == {"delta", "logged"} and logged["logged"]["needed"] == {"least": 1, "enough": 1}
+    assert set(logged) == {"delta", "return_range", "logged"}
+    needed = logged["logged"]["needed"]["least"]
+    assert set(logged["logged"]["needed"].values()) == {needed} and 200 < needed < 400
     randomised = call(*plan, "--schema", schema, "--least-propensity", ".3").json()["logged"]
     assert randomised["gain"] < logged["logged"]["gain"]  # returns are centred, and no table of practice is released
-    assert "any number of people" in call(*plan[:-1], "--schema", schema).out
+    hidden = f"noise hides the largest gain that the limits allow with fewer than {needed} people; you have 9,000."
+    schema.write_text('propensity = "p"\nhorizon = 4\n')
+    printed = " ".join(call(*plan[:-1], "--schema", schema).out.split())
+    assert hidden in printed and "in units of returns (in [0, 4])" in printed
     for wrong, words in (
         (("--assume-markov", "--max-ratio", "2"), "Leave out one or the other"),
         (("--assume-markov", "--feature", "map:30..130"), "no values of numbered states"),

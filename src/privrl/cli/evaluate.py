@@ -171,7 +171,13 @@ def _plan(
             for name, public in (("public", True), ("estimated", False))
         }
     if json:
-        emit({"delta": delta, **{name: dataclasses.asdict(found) for name, found in widths.items()}})
+        emit(
+            {
+                "delta": delta,
+                "return_range": settings["return_range"],
+                **{name: dataclasses.asdict(found) for name, found in widths.items()},
+            }
+        )
         return
     lines = {
         "practice": "practice",
@@ -184,7 +190,11 @@ def _plan(
         for name, words in lines.items()
     ]
     slack = f", delta {delta:g}" if delta is not None else ""
-    title = f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}; no data were read"
+    low, high = settings["return_range"]
+    title = (
+        f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}, in units of returns (in "
+        f"[{low:g}, {high:g}]); no data were read"
+    )
     show_table(title, ("estimate", *(f"practice is {name}" for name in widths)), rows, numbers=len(widths))
     say("A gain is certified if practice is public or was logged, and has no guarantee if it is estimated.")
     for name, one in widths.items():
@@ -200,13 +210,13 @@ def _describe_needed(name: str, widths: Widths) -> str:
     needed = widths.needed
     if needed is None:
         return f"If practice is {name}, the policy is always withheld."
-    if needed.least <= 1:
-        return f"If practice is {name}, there is an estimate of the gain with any number of people."
+    hides = name != "estimated" and needed.least == needed.estimate
+    why = "noise hides the largest gain that the limits allow" if hides else "the policy is always withheld"
     checked = (
         f" With {needed.enough:,}, each check of practice is passed in about 95% of studies, if practice follows the "
         "record alone."
     )
     return (
-        f"If practice is {name}, the policy is always withheld with fewer than {needed.least:,} people; you have "
-        f"{widths.people:,}.{checked if needed.enough > needed.least else ''}"
+        f"If practice is {name}, {why} with fewer than {needed.least:,} people; you have {widths.people:,}."
+        f"{checked if needed.enough > needed.least else ''}"
     )

@@ -16,6 +16,7 @@ from privrl.data.rows.files import Paths
 from privrl.data.schema.table_description import TableDescription
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.shards import ShardedEpisodes
+from privrl.evaluation.limits import choose_limits
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.accounting.privacy_budget import PrivacyWarning
 from privrl.privacy.shared_budget import AnySharedBudget
@@ -218,5 +219,7 @@ def _check_people(people: int, task: Task, learner: AbstractLearner, comparison:
         public=comparison.practice is not None or comparison.assumption in ("logged", "randomised"),
         checked=comparison.assumption == "checked",
         markov=comparison.markov,
+        limits=choose_limits(comparison.max_ratio, comparison.max_weight),
+        logged=comparison.assumption == "logged",
         share=comparison.evaluate,
     )
