@@ -16,7 +16,7 @@ from test_report import page_with, stands_alone
 import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.evaluation.decision import Bound
-from privrl.evaluation.estimates import Interval
+from privrl.evaluation.estimates import Interval, PairGain
 from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.shared_budget import BudgetTerms, EarlierStudy, describe_reservation
@@ -144,16 +144,14 @@ def test_the_page_says_what_changes_and_what_would_have_to_be_collected(result: 
     assert "Nothing more for this policy." in stands_alone(render_result(released(result), "policy")).text
     evaluation, certificate = result.evaluation, result.certificate
     assert evaluation is not None
-    wide = dataclasses.replace(
-        evaluation,
-        gain=Interval(0.02, -0.026, 0.065, -0.018, 0.058),
-        bound=Bound(-0.018, 0.05, "certified"),
-        people=10_000,
-    )
+    gain = Interval(0.02, -0.026, 0.065, -0.018, 0.058)
+    changed = {"gain": gain, "bound": Bound(-0.018, 0.05, "certified"), "people": 10_000}
+    wide = dataclasses.replace(evaluation, **changed, pairs=(PairGain(1.5, 4.0, gain),))
     collect = " ".join(explain_collection(wide, wide.decision, certificate))
-    assert "The estimate is +0.020, but anything from -0.026 to +0.065 fits the data." in collect
-    assert "about 37,000" in collect  # 10,000 times (0.038/0.02)^2, rounded up
-    worse = dataclasses.replace(wide, gain=Interval(-0.02, -0.06, 0.02, -0.05, 0.01))
+    assert "with limits 1.5/4 is +0.020, but anything from -0.026 to +0.065 fits the data." in collect
+    assert "would show a gain in half of all studies" in collect  # how many: tests/evaluation/test_needs.py
+    loss = Interval(-0.02, -0.06, 0.02, -0.05, 0.01)
+    worse = dataclasses.replace(wide, gain=loss, pairs=(PairGain(1.5, 4.0, loss),))
     assert "not above 0" in " ".join(explain_collection(worse, worse.decision, certificate))
     silent = dataclasses.replace(evaluation, gain=None, bound=None)
     for people, asks in ((20, True), (10**6, False)):  # more people are asked for only if there were too few

@@ -46,7 +46,10 @@ class Reason(enum.StrEnum):
 
 
 _SENTENCES = {
-    Reason.NOT_COMPARED: "The policy was not compared with current practice.",
+    Reason.NOT_COMPARED: (
+        "The policy was not compared with current practice. To compare it, set people aside: "
+        "`privrl fit --evaluate .3`."
+    ),
     Reason.ANOTHER_POLICY: "The saved policy is not the one that was compared with current practice.",
     Reason.FOLLOWS_MORE: f"A check of practice failed: {HIDDEN_INFORMATION}.",
     Reason.INCONCLUSIVE: f"The checks of practice were inconclusive: {HIDDEN_INFORMATION}.",
@@ -58,7 +61,7 @@ _SENTENCES = {
         "In no situation is there advice that is estimated to be better than practice, and that practice is known to "
         "take often enough."
     ),
-    Reason.NO_ESTIMATE: "There is no estimate of what the advice would change.",
+    Reason.NO_ESTIMATE: "There is no estimate of the gain.",
     Reason.NO_GAIN: "The lower bound of the gain is not above 0.",
     Reason.REQUIRED_BETTER: "The policy was not shown to be better than practice, which was required.",
 }
@@ -140,6 +143,11 @@ class Decision:
     def bound_sentence(self) -> str:
         """A sentence about the bound; empty without one."""
         return describe_bound(self.bound, self.reasons)
+
+    @property
+    def is_about_another_policy(self) -> bool:
+        """Whether the evidence is about another policy than the one that was saved."""
+        return Reason.ANOTHER_POLICY in self.reasons
 
     @property
     def limits(self) -> str:

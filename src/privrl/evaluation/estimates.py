@@ -299,7 +299,8 @@ class Evaluation:
         if self.model_gain is not None:
             said.append(f"Full advice (model, no guarantee): {self.model_gain.words()}.")
         missing = min(max(self.unsupported.value, 0.0), 1.0)
-        said.append(f"In {missing:.0%} of decisions there was too little data to advise; the clinician decides.")
+        who = "the clinician decides" if not self.reasons else "the policy that was compared would not advise"
+        said.append(f"In {missing:.0%} of decisions there was too little data to advise; {who}.")
         if self.sensitivity is not None and self.verdict != "not shown":
             said.append(
                 "An influence that was not recorded would overturn this verdict if it changed the odds of the advised "
