@@ -251,11 +251,18 @@ CONTRIBUTIONS = (
         "statistics/test_evaluation.py::test_bounds_are_right_over_every_record_and_nearly_met",
     ),
     Mutation(
-        "corrected gains not clipped",
+        "corrections of gains bounded by clipping, which cuts losses",
         "statistics/corrected_gains.py",
-        "return cut**2 if self.squared else cut",
-        "return mean**2 if self.squared else mean",
-        "statistics/test_evaluation.py::test_corrected_gains_stay_in_their_range",
+        "q = jnp.where(most > room, room / jnp.where(most > room, most, 1.0), 1.0)",
+        "q = jnp.ones(())",
+        "statistics/test_first_stay.py::test_a_corrected_gain_has_no_bias_if_practice_is_known",
+    ),
+    Mutation(
+        "a later stay of a person compared, whose existence may follow from treatment",
+        "statistics/off_policy.py",
+        "stay = jax.tree.map(lambda x: jnp.asarray(x)[0], person)",
+        "stay = jax.tree.map(lambda x: jnp.asarray(x)[-1], person)",
+        "statistics/test_first_stay.py::test_later_stays_do_not_matter",
     ),
     Mutation(
         "two people of different groups with the noise of one",
@@ -267,8 +274,8 @@ CONTRIBUTIONS = (
     Mutation(
         "a person in several groups",
         "statistics/reported.py",
-        "return ((position == jnp.arange(groups)) & there.any()).astype(float)",
-        "return ((position >= jnp.arange(groups)) & there.any()).astype(float)",
+        "return (jnp.asarray(stay.extras)[0, GROUP] == jnp.arange(groups)).astype(float)",
+        "return (jnp.asarray(stay.extras)[0, GROUP] >= jnp.arange(groups)).astype(float)",
         "statistics/test_reported.py::test_bounds_of_reports_are_right_over_every_record_and_nearly_met",
     ),
     Mutation(
@@ -782,6 +789,14 @@ CERTIFICATES = (
         'and privatizer.adjacency == "replace-one"',
         "",
         "test_public.py::test_a_refusal_never_depends_on_a_secret_number",
+    ),
+    Mutation(
+        "advice past the evaluated horizon",
+        "mdp/exported_policy.py",
+        "if state.step >= self._horizon:",
+        "if False:",
+        "mdp/test_exported_policy.py::test_an_assisted_policy_does_not_advise_past_its_horizon",
+        nth=1,
     ),
 )
 BROWSER = (

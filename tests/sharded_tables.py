@@ -46,5 +46,5 @@ def written(folder: Path, columns: dict[str, Any], files: int = 3, group: int = 
 
 
 def opened(path: Path, **more: Any) -> Any:
-    settings = {"horizon": H, "num_states": S, "num_actions": A, "max_episodes_per_unit": 2, "seed": 7} | more
+    settings = {"horizon": H, "num_states": S, "num_actions": A, "max_episodes_per_unit": 2} | more
     return read_parquet(path, **TABLE, **settings)

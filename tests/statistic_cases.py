@@ -248,9 +248,12 @@ WEIGHTS = (None, *_plans((H, S, A)))
 
 _ADVICE = jnp.asarray([1, 0, 1])
 _ASSISTED = tuple(
-    AssistedPolicy(_ADVICE, jnp.asarray([0.3, 0.05, 0.9]), *dials) for dials in ((1.5, 4.0), (1.1, 1.2), (19.0, 50.0))
+    AssistedPolicy(_ADVICE, jnp.asarray([0.3, 0.05, 0.9]), *dials, horizon=100)
+    for dials in ((1.5, 4.0), (1.1, 1.2), (19.0, 50.0))
 )
-_UNEVEN = AssistedPolicy(_ADVICE, jnp.asarray([0.3, 0.05, 0.9]), 19.0, 50.0, strength=jnp.asarray([0.4, 1.0, 0.0]))
+_UNEVEN = AssistedPolicy(
+    _ADVICE, jnp.asarray([0.3, 0.05, 0.9]), 19.0, 50.0, strength=jnp.asarray([0.4, 1.0, 0.0]), horizon=100
+)
 _FEATURE = TableValueFeature(A, H, (2,), jnp.asarray([-1.0, 1.0, 0.4]))
 _SUMS = StaySums(_ASSISTED[0], _FEATURE)
 _MODEL = (jnp.asarray([0.1, -0.2]), jnp.linspace(-1.0, 1.0, 20).reshape(2, 10))
@@ -261,7 +264,7 @@ def _on_measurements(*dials: float) -> AssistedMeasuredPolicy:
     theta, B, values = (jnp.asarray(rng.normal(size=shape)) for shape in ((A, d), (d, A), (d,)))
     advice = MeasuredPolicy(COLUMNS, None, _PHI.centre, _PHI.half_width, theta, 0.3 * B, jnp.ones(()), jnp.asarray(0.1))
     support = jnp.asarray(rng.choice([0.0, 0.05, 0.3, 0.9, 1.0], count_cells(A)))
-    return AssistedMeasuredPolicy(advice, values, support, *dials, 0.5)
+    return AssistedMeasuredPolicy(advice, values, support, *dials, 0.5, horizon=100)
 
 
 _MEASURED = tuple(_on_measurements(*dials) for dials in ((1.5, 4.0), (19.0, 50.0)))

@@ -405,7 +405,7 @@ class TestVerb:
     def test_a_certificate_is_about_what_was_scored(self, many):
         """The handed-out policy is silent everywhere; its whole advice was scored."""
         advice = TabularPolicy(jnp.broadcast_to(jnp.eye(2)[planned(tiny_world())], (3, 3, 2)))
-        silent = AssistedPolicy(planned(tiny_world()), jnp.zeros(3))
+        silent = AssistedPolicy(planned(tiny_world()), jnp.zeros(3), horizon=100)
         practice = choose(many, [None, np.zeros(3, int)], privrl.NonPrivate()).certificate
         for given, arrays in (
             (privrl.Result(silent, practice, {}, advice), {"probabilities": np.asarray(advice.probabilities)}),

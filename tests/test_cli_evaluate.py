@@ -1,9 +1,11 @@
 """`privrl fit --evaluate` and `privrl evaluate`: verdicts, exit codes, what is saved, and what is never touched."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -12,7 +14,11 @@ from test_cli import BUDGET, COLUMNS, RIVER, SIZES, call, table, world  # noqa: 
 from test_cli_certify import keys, rehash  # noqa: F401
 from test_report import stands_alone
 
+import privrl
+from privrl.cli.evaluated_folder import EvaluatedFolder
 from privrl.data.practice import read_practice
+from privrl.evaluation.confidence import Interval
+from privrl.evaluation.decision import Bound
 from privrl.privacy.accounting.signature import read_private_key
 from privrl.studies.results.result import Result
 
@@ -103,16 +109,21 @@ def test_evaluate_adds_two_files_with_its_own_certificate(table: Path, fitted: P
     assert own["unit"] == "patient" and "gain" in content  # none, where the noise hides it
     certified = call("certify", fitted)
     assert certified.code == 0 and "The evaluation has its own certificate" in certified.out
-    # What is said first is about the policy that is in the folder. It was "Released" if the evidence supports limits.
+    # What this evaluation supports comes first, and then what the folder says with it.
     words = "Released without evidence, at your request. The saved policy is not the one that was compared"
-    assert " ".join(called.out.split()).startswith(words) and " ".join(certified.out.split()).startswith(words)
+    first = " ".join(called.out.split())
+    assert first.startswith("This evaluation: The evidence ") and " ".join(certified.out.split()).startswith(words)
+    assert f"The folder `{fitted}` says, from this evaluation, which it now holds: {words}" in first
     assert "no joint epsilon is known" in certified.out  # fit was told of no noun, so the units differ
     assert call("certify", fitted, "--json").json()["epsilon_with_evaluation"] is None
     bounded = call("certify", fitted, "--max-epsilon", "100")
     assert bounded.code == 1 and "do not compose: `unit` is " in bounded.err
     assert call("report", fitted, "--out", fitted.with_name("page.html")).code == 0
     assert "Cite this guarantee" not in fitted.with_name("page.html").read_text()
-    assert call(*arguments).code == 2  # never replaced
+    refused = call(*arguments)
+    assert refused.code == 2 and "add `--overwrite` to replace it" in refused.err
+    assert call(*arguments, "--unit-noun", "patient", "--overwrite").code == 0  # as the error says
+    own = json.loads((fitted / "evaluation-certificate.json").read_text())
     own["epsilon"] = 0.1
     (fitted / "evaluation-certificate.json").write_text(json.dumps(own))
     assert call("certify", fitted).code == 1
@@ -126,7 +137,47 @@ def test_a_policy_that_was_compared_before_keeps_its_statement(table: Path, tmp_
     called = call("evaluate", table, saved, "--spend-anyway", *UNIT, *BUDGET, "--out", other)
     assert called.code == 0, called.err
     first, kept = (" ".join(out.split()) for out in (called.out, call("certify", saved).out))
-    assert first[: first.index("Privacy certificate")] == kept[: kept.index("Privacy certificate")]
+    assert first.startswith("This evaluation: The evidence does not support a release")
+    statement = kept[: kept.index("Privacy certificate")]
+    assert f"The folder `{saved}` says, from its own, earlier evaluation: {statement}" in first
+    for more in ((), ("--overwrite",)):  # before, the error named an option with which the command still refused
+        named = call("evaluate", table, saved, "--spend-anyway", *UNIT, *BUDGET, *more, "--out", saved)
+        assert named.code == 2 and "never replaced" in named.err and "--overwrite" not in named.err
+
+
+def test_a_new_evaluation_comes_before_what_an_older_one_released(tmp_path: Path) -> None:
+    """Before, the output began with "Released", which an older evaluation said, of a policy that was found worse."""
+    practice = np.full((3, 2), 0.5)
+    env = privrl.envs.make("riverswim", states=3, horizon=4)
+    held = privrl.data.Episodes.from_trajectories(
+        env.sample(env.behaviour_policy(), 2_000, jax.random.key(0)), num_states=3, num_actions=2
+    )
+    budget = privrl.NonPrivate()
+    result = privrl.fit(held, privrl.APVI(3, 2, 4), budget, evaluate=0.5, practice=practice, key=1)
+    assert result.evaluation is not None
+    passed, gain = Interval(0.0, -0.01, 0.01, -0.008, 0.008), Interval(0.4, 0.3, 0.5, 0.32, 0.48)
+    checked = {"trend": passed, "continuity": passed, "arrival": passed, "balance": Interval(1.0, 0.9, 1.1, 0.9, 1.1)}
+    better = replace(result.evaluation, **checked, gain=gain, bound=Bound(0.32, 0.05, "certified"))
+    saved = replace(result, evaluation=better, policy=better.policy)
+    assert saved.decision is not None and saved.decision.outcome == "released"
+    found = privrl.evaluate(held, saved, budget, practice=practice, key=2)
+    loss = Interval(-0.126, -0.2, -0.05, -0.19, -0.06)
+    worse = replace(found, **checked, gain=loss, bound=Bound(-0.19, 0.05, "certified"))
+    unsure = replace(found, **checked, gain=gain.wider(0.5), bound=Bound(-0.18, 0.05, "certified"))
+    for one, words in ((worse, "contradicts the release"), (unsure, "does not confirm the release")):
+        compared = EvaluatedFolder(one, saved, Path("policy"), replaced=False)
+        first, second, third = compared.lines()
+        assert first.startswith(f"This evaluation {words} of the policy in `policy`")
+        assert second.startswith("This evaluation: The evidence does not support a release")
+        assert third.startswith("The folder `policy` says, from its own, earlier evaluation: Released:")
+        content = compared.to_json()
+        assert next(iter(content)) == "evidence" and content["evidence"]["supports_release"] is False
+        assert content["contradiction"] == first and "earlier" in content["policy_decision"]["source"]
+    assert "Worse than practice: -0.126" in next(iter(EvaluatedFolder(worse, saved, Path("p"), replaced=False).lines()))
+    again = list(EvaluatedFolder(replace(found, **vars(better)), saved, Path("policy"), replaced=False).lines())
+    assert again[0].startswith("This evaluation: The evidence supports the advice")
+    alone = list(EvaluatedFolder(worse, worse.policy, Path("protocol.npz"), replaced=False).lines())
+    assert len(alone) == 1  # nothing was released by an array of actions
 
 
 # ---------------------------------------------------------------------------------- whom an evaluation protects
@@ -289,7 +340,7 @@ def test_a_plan_for_measurements_has_its_own_widths(tmp_path: Path) -> None:
     schema.write_text('feature = ["map:30..130"]\nhorizon = 12\nrewards_at_end = true\n')
     plan = ("evaluate", "--plan", "--people", "50000", "--epsilon", "1", "--schema", schema)
     measured = call(*plan, "--json").json()
-    assert set(measured) == {"delta", "estimated"} and measured["estimated"]["model_gain"] is None
+    assert set(measured) == {"delta", "return_range", "estimated"} and measured["estimated"]["model_gain"] is None
     assert 2 * 0.005 < measured["estimated"]["gain"] < 2 * 0.04  # with an allowance of .01 standard deviations
     states = call(*plan[:-2], "--json").json()["estimated"]
     assert measured["estimated"]["needed"] != states["needed"] and measured["estimated"]["practice"] < 0.02
@@ -309,10 +360,15 @@ def test_a_plan_takes_what_the_study_states(tmp_path: Path) -> None:
     schema = tmp_path / "stays.toml"
     schema.write_text('propensity = "p"\n')
     logged = call(*plan, "--schema", schema).json()
-    assert set(logged) == {"delta", "logged"} and logged["logged"]["needed"] == {"least": 1, "enough": 1}
+    assert set(logged) == {"delta", "return_range", "logged"}
+    needed = logged["logged"]["needed"]["least"]
+    assert set(logged["logged"]["needed"].values()) == {needed} and 200 < needed < 400
     randomised = call(*plan, "--schema", schema, "--least-propensity", ".3").json()["logged"]
     assert randomised["gain"] < logged["logged"]["gain"]  # returns are centred, and no table of practice is released
-    assert "any number of people" in call(*plan[:-1], "--schema", schema).out
+    hidden = f"noise hides the largest gain that the limits allow with fewer than {needed} people; you have 9,000."
+    schema.write_text('propensity = "p"\nhorizon = 4\n')
+    printed = " ".join(call(*plan[:-1], "--schema", schema).out.split())
+    assert hidden in printed and "in units of returns (in [0, 4])" in printed
     for wrong, words in (
         (("--assume-markov", "--max-ratio", "2"), "Leave out one or the other"),
         (("--assume-markov", "--feature", "map:30..130"), "no values of numbered states"),
@@ -386,7 +442,10 @@ def test_an_evaluation_alone_does_not_say_what_happens_to_decisions(table: Path,
     saved, alone = tmp_path / "saved", tmp_path / "alone"
     assert call(*fit, "--spend-anyway", "--out", saved).code == 0
     called = call("evaluate", table, saved, "--spend-anyway", *UNIT, *BUDGET, "--out", alone)
-    assert called.code == 0 and called.out.startswith("Released without evidence"), called.err
+    assert called.code == 0 and called.out.startswith("This evaluation: The evidence does not support"), called.err
+    assert "says, from its policy alone, without an evaluation: Released without evidence" in " ".join(
+        called.out.split()
+    )
     for named in ((), ("--policy", saved)):
         certified = call("certify", alone, *named)
         said = " ".join(certified.out.split())

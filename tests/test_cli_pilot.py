@@ -1,15 +1,23 @@
 """`privrl pilot`: plans, protocol files, simulations, and what was released so far."""
 
 import dataclasses
+import hashlib
 import json
 import math
 
+import jax.numpy as jnp
 import pytest
+from mdp.policy_vectors import vectors
 
 import privrl
 from privrl.cli.main import main
 from privrl.learners.trials.protocol import Protocol
 from privrl.mdp.assisted import AssistedPolicy
+from privrl.mdp.assisted_measured import AssistedMeasuredPolicy, count_cells
+from privrl.mdp.exported_policy import ON_MEASUREMENTS, ExportedPolicy
+from privrl.mdp.measured_policy import MeasuredPolicy
+from privrl.studies.results.arm_policies import read_arm_policies
+from privrl.studies.results.binding import policy_sha256
 
 
 def call(capsys, *arguments):
@@ -88,7 +96,7 @@ def test_init_takes_arms_and_bounds_from_the_folder(capsys, folder):
 
 def test_a_policy_that_was_withheld_is_not_tried(capsys, folder):
     result = privrl.Result.load(folder)
-    silent = AssistedPolicy.from_practice([0] * 6, [[1.0, 0.0]] * 6).without_advice()
+    silent = AssistedPolicy.from_practice([0] * 6, [[1.0, 0.0]] * 6, horizon=100).without_advice()
     withheld = dataclasses.replace(result, policy=silent, advice=result.policy)
     place = withheld.save(folder.parent / "withheld")
     out = folder.parent / "withheld.toml"
@@ -96,6 +104,56 @@ def test_a_policy_that_was_withheld_is_not_tried(capsys, folder):
     code, _, err = call(capsys, *arguments, "--arms", "whole,assisted")
     assert code == 2 and "would compare practice with practice" in err and not out.exists()
     assert call(capsys, *arguments)[0] == 0 and Protocol.read(out).arms[1].use == "whole"
+
+
+def _withheld_on_measurements(folder):
+    """A saved result whose advice on measurements was withheld, as a fit with `--evaluate` saves it."""
+    content = next(one["policy"] for one in vectors() if one["policy"]["kind"] == ON_MEASUREMENTS)
+    advice = MeasuredPolicy.from_json(content)
+    sums = jnp.zeros(advice.features.dim)
+    silent = AssistedMeasuredPolicy(advice, sums, jnp.zeros(count_cells(advice.num_actions)), horizon=4)
+    result = dataclasses.replace(privrl.Result.load(folder), policy=silent, advice=advice)
+    certificate = dataclasses.replace(result.certificate, result_sha256=policy_sha256(silent))
+    place = folder.parent / "measured"
+    return dataclasses.replace(result, certificate=certificate).save(place), advice
+
+
+def test_apps_read_the_withheld_advice_of_a_pilot_on_measurements(capsys, folder):
+    """Before, the guide sent apps to `policy.json`, which names no choice if it was withheld."""
+    place, advice = _withheld_on_measurements(folder)
+    out, file = folder.parent / "measured.toml", folder.parent / "measured-advice.json"
+    arguments = ("pilot", "init", place, "--people", 400, "--epsilon", 1, "--delta", "1e-6", "--out", out)
+    code, said, err = call(capsys, *arguments)
+    assert code == 0, err
+    assert str(file) in said.replace("\n", "") and "is the assisted policy" in said
+    row = {"map": 70.0, "ward": "icu", "lactate": 2.0}
+    assert ExportedPolicy.load(place / "policy.json").advise(row).choice is None
+    told = ExportedPolicy.load(file).start_episode().advise(row)
+    assert told.action == told.choice == int(advice(row)) and told.probability == 1.0
+    protocol = Protocol.read(out)
+    (arm,) = protocol.policies
+    assert arm.file == file.name and hashlib.sha256(file.read_bytes()).hexdigest() == arm.file_sha256
+    assert Protocol.from_toml(protocol.to_toml()).sha256 == protocol.sha256
+    other = dataclasses.replace(arm, file_sha256="0" * 64)
+    assert dataclasses.replace(protocol, arms=(protocol.arms[0], other)).sha256 != protocol.sha256
+    read_arm_policies(protocol, out.parent)
+    assert call(capsys, *arguments)[0] == 2  # it exists
+    out.unlink()
+    code, _, err = call(capsys, *arguments)
+    assert code == 2 and file.name in err and "exists already" in err
+    file.write_bytes(file.read_bytes().replace(b'"support": 0.1', b'"support": 0.2'))
+    with pytest.raises(ValueError, match="is not the file that the protocol names"):
+        read_arm_policies(protocol, out.parent)
+    file.unlink()
+    with pytest.raises(ValueError, match="is missing. Restore it"):
+        read_arm_policies(protocol, out.parent)
+
+
+def test_an_arm_that_the_service_answers_needs_no_file(capsys, folder):
+    out = folder.parent / "states.toml"
+    arguments = ("pilot", "init", folder, "--people", 400, "--epsilon", 1, "--delta", "1e-6", "--out", out)
+    assert call(capsys, *arguments)[0] == 0
+    assert not Protocol.read(out).policies[0].file and not list(out.parent.glob("states-*"))
 
 
 def test_simulate_and_show(capsys, folder):

@@ -351,6 +351,16 @@ def test_a_reward_that_sounds_like_harm_needs_a_direction(here: Path, capfd: Any
     assert code == 2 and "`privrl prepare` makes a table of steps from a CSV file" in err
 
 
+@pytest.mark.parametrize("name", ["raw.tsv", "raw.txt"])
+def test_text_with_another_ending_is_refused_with_the_same_remedy(here: Path, capfd: Any, name: str) -> None:
+    """Before, `schema init` took it for a damaged Parquet file."""
+    (here / name).write_text("id\tmap\n1\t70\n")
+    code, _, err = call(capfd, "schema", "init", name, "--delimiter", "tab")
+    assert code == 2 and "rename it to .csv, and declare the character (`--delimiter`)" in err
+    (here / "raw.csv").write_text("id\tmap\n1\t70\n")
+    assert call(capfd, "schema", "init", "raw.csv", "--delimiter", "tab")[0] == 0
+
+
 def test_a_draft_of_a_csv_file_and_a_row_outside_a_bound(here: Path, capfd: Any) -> None:
     code, out, _ = call(capfd, "schema", "init", "raw.csv")
     assert (

@@ -61,7 +61,8 @@ def evaluation(held: privrl.data.Episodes) -> CertifiedEvaluation:
 
 def test_a_better_policy_is_found_better_within_its_interval(evaluation: CertifiedEvaluation) -> None:
     truth = simulate_gain(ENV.mdp, ENV.behaviour, evaluation.policy, 20_000, key=jax.random.key(0))
-    assert evaluation.verdict == "better" and evaluation.gain is not None
+    assert evaluation.gain is not None and evaluation.gain.lower > 0.0
+    assert evaluation.verdict == "not shown" and "does not count" in evaluation.line  # too few people for the checks
     assert evaluation.gain.low < truth.gain < evaluation.gain.high
     assert evaluation.practice.low < float(ENV.value(ENV.behaviour_policy())) < evaluation.practice.high
     assert evaluation.model_gain is None and "not modelled" in evaluation.refused[-1]
@@ -185,7 +186,7 @@ def test_the_strength_of_advice_is_that_of_the_policy_or_of_its_report(assessed:
     assert found(learnt) == found(Result.load(tmp_path / "learnt")) == strength
     assert found(learnt.policy) is found(GOOD) is None
     assert assessed.table().column_names == ["state", "advice", "support", "strength"]
-    policy = AssistedPolicy(jnp.asarray(GOOD), jnp.full(3, 0.5), strength=jnp.asarray(strength))
+    policy = AssistedPolicy(jnp.asarray(GOOD), jnp.full(3, 0.5), strength=jnp.asarray(strength), horizon=100)
     np.savez(tmp_path / "assisted.npz", **policy.arrays())
     assert found(policy) == found(tmp_path / "assisted.npz") == strength
     for wrong in (["a", "b", "c"], [0.2, 1.0, -0.1], [0.2, 1.0, np.nan]):

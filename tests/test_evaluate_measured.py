@@ -15,6 +15,7 @@ from test_cli import call
 import privrl
 from privrl.audit.surface.adversarial_measurements import adversarial_measurements
 from privrl.audit.surface.recorded_fit import record_queries
+from privrl.contracts.untrusted import MALFORMED
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.write import write_parquet
 from privrl.envs.worlds_by_name import make
@@ -60,7 +61,12 @@ def policy(assessed: Result) -> AssistedMeasuredPolicy:
     """Its advice and cells, with support of every kind."""
     found = assessed.policy
     support = jnp.asarray(np.resize([0.0, 0.04, 0.05, 0.3, 0.7, 1.0], NUM_CELLS))
-    return AssistedMeasuredPolicy(found.advice, found.values, support)
+    return AssistedMeasuredPolicy(found.advice, found.values, support, horizon=100)
+
+
+def test_the_policy_has_the_horizon_that_was_evaluated(assessed: Result) -> None:
+    assert assessed.policy.horizon == WORLD.horizon == 4
+    assert assessed.policy.start_episode()._policy.advise(ROW, step=4).reason == "past the horizon"
 
 
 def rows(count: int = 400) -> np.ndarray:
@@ -80,7 +86,10 @@ def test_advice_is_given_where_practice_supports_it(policy: AssistedMeasuredPoli
     cells, advice = np.asarray(compiled(policy.cells, x)), np.asarray(policy.advice.scores(x)).argmax(axis=-1)
     assert set(cells) <= set(range(NUM_CELLS)) and len(set(cells)) > 10
     np.testing.assert_array_equal(at.support, np.asarray(policy.support)[cells])
-    np.testing.assert_array_equal(policy(x), np.where(np.asarray(at.support) >= LEAST_SUPPORT, advice, LEAVE))
+    certain = np.asarray(at.alpha(policy.ratio_at(1.0))) == 1.0
+    np.testing.assert_array_equal(np.asarray(at.supported), np.asarray(at.support) >= LEAST_SUPPORT)
+    np.testing.assert_array_equal(policy(x), np.where(certain, advice, LEAVE))
+    assert 0 < certain.sum() < np.asarray(at.supported).sum()
     assert (policy.without_advice()(x) == LEAVE).all() and policy.without_advice().is_silent and not policy.is_silent
     assert policy({"inr": 2.0}) in range(LEAVE, WORLD.num_actions)
     with pytest.raises(ValueError, match="must hold 4 numbers"):
@@ -116,12 +125,18 @@ def test_it_is_read_again_exactly(policy: AssistedMeasuredPolicy) -> None:
         again = AssistedMeasuredPolicy.from_arrays(one.arrays())
         assert read.to_json() == again.to_json() == one.to_json()
         np.testing.assert_array_equal(read(rows()), one(rows()))
+        assert read.horizon == again.horizon == 100
+    content, arrays = policy.to_json(), policy.arrays()
+    with pytest.raises(MALFORMED):
+        AssistedMeasuredPolicy.from_json({**content, "assistance": {**content["assistance"], "horizon": 2.5}})
+    with pytest.raises(MALFORMED):
+        AssistedMeasuredPolicy.from_arrays({**arrays, "horizon": np.asarray(2.5)})
     with pytest.raises(ValueError, match="not the JSON"):
         AssistedMeasuredPolicy.from_json(policy.advice.to_json())
     with pytest.raises(ValueError, match="not the JSON"):
         MeasuredPolicy.from_json(policy.to_json())
     with pytest.raises(ValueError, match="one per cell"):
-        AssistedMeasuredPolicy(policy.advice, policy.values, jnp.zeros(3))
+        AssistedMeasuredPolicy(policy.advice, policy.values, jnp.zeros(3), horizon=100)
 
 
 @pytest.mark.parametrize("unit", [np.nan, np.inf, -1.0, [0.1, 0.2]])

@@ -9,7 +9,7 @@ from privrl.mdp.assisted import AssistedPolicy
 
 
 def evaluation(practice: float, gain: float | None) -> Evaluation:
-    policy = AssistedPolicy([0], [0.5])
+    policy = AssistedPolicy([0], [0.5], horizon=100)
     named = None if gain is None else Interval(gain, gain - 0.1, gain + 0.1, gain - 0.08, gain + 0.08)
     return Evaluation(policy, 100, Interval(*[practice] * 5), Interval(*[0.0] * 5), model_gain=named)
 

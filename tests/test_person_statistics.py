@@ -85,7 +85,7 @@ def table(path, seed=0):
 def read(path, **settings):
     names = {name: name for name in ("unit", "episode", "step", "state", "action", "reward")}
     return privrl.data.read_parquet(
-        path, **names, horizon=H, num_states=3, num_actions=2, max_episodes_per_unit=MOST, seed=5, **settings
+        path, **names, horizon=H, num_states=3, num_actions=2, max_episodes_per_unit=MOST, **settings
     )
 
 

@@ -17,6 +17,7 @@ import privrl
 from privrl.contracts.learner import AbstractOfflineLearner
 from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Bound
+from privrl.evaluation.estimates import PairGain
 from privrl.evaluation.evaluated import Evaluated
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.shared_budget import BudgetTerms, EarlierStudy, describe_reservation
@@ -103,7 +104,8 @@ def test_a_release_with_estimated_practice_is_not_called_certified_and_does_not_
     assert estimated.decision.outcome == "released" and estimated.verdict == "not shown"
     assert estimated.line == "Not certified to be better than practice, because practice is estimated."
     without = dataclasses.replace(estimated, trend=Interval(0.0, -0.1, 0.1, -0.08, 0.08))
-    assert without.decision.outcome == "withheld" and without.line == "Not shown to be better than practice."
+    assert without.decision.outcome == "withheld" and without.headline == "Not shown to be better than practice."
+    assert without.line.endswith("clinicians may be using information that is not in the record.")
 
 
 def test_withheld_advice_is_not_drawn_as_advice(result: Result) -> None:
@@ -143,16 +145,14 @@ def test_the_page_says_what_changes_and_what_would_have_to_be_collected(result: 
     assert "Nothing more for this policy." in stands_alone(render_result(released(result), "policy")).text
     evaluation, certificate = result.evaluation, result.certificate
     assert evaluation is not None
-    wide = dataclasses.replace(
-        evaluation,
-        gain=Interval(0.02, -0.026, 0.065, -0.018, 0.058),
-        bound=Bound(-0.018, 0.05, "certified"),
-        people=10_000,
-    )
+    gain = Interval(0.02, -0.026, 0.065, -0.018, 0.058)
+    changed = {"gain": gain, "bound": Bound(-0.018, 0.05, "certified"), "people": 10_000}
+    wide = dataclasses.replace(evaluation, **changed, pairs=(PairGain(1.5, 4.0, gain),))
     collect = " ".join(explain_collection(wide, wide.decision, certificate))
-    assert "The estimate is +0.020, but anything from -0.026 to +0.065 fits the data." in collect
-    assert "about 37,000" in collect  # 10,000 times (0.038/0.02)^2, rounded up
-    worse = dataclasses.replace(wide, gain=Interval(-0.02, -0.06, 0.02, -0.05, 0.01))
+    assert "with limits 1.5/4 is +0.020, but anything from -0.026 to +0.065 fits the data." in collect
+    assert "would show a gain in half of all studies" in collect  # how many: tests/evaluation/test_needs.py
+    loss = Interval(-0.02, -0.06, 0.02, -0.05, 0.01)
+    worse = dataclasses.replace(wide, gain=loss, pairs=(PairGain(1.5, 4.0, loss),))
     assert "not above 0" in " ".join(explain_collection(worse, worse.decision, certificate))
     silent = dataclasses.replace(evaluation, gain=None, bound=None)
     for people, asks in ((20, True), (10**6, False)):  # more people are asked for only if there were too few
@@ -234,7 +234,7 @@ def test_the_command_takes_files_of_names(result: Result, tmp_path: Path) -> Non
 
 
 def test_the_dial_chart_is_the_mean_over_situations_of_what_the_policy_does() -> None:
-    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.5, 0.2, 0.01]), 1.5, 4.0)
+    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.5, 0.2, 0.01]), 1.5, 4.0, horizon=100)
     seen = np.array([0.5, 0.25, 0.25])
     assert compute_shares(policy, 1.0, seen) == (0.0, 0.0)  # practice itself
     given, changed = compute_shares(policy, 1.5, seen)
@@ -261,7 +261,7 @@ def test_the_dial_chart_marks_the_evaluated_dial(result: Result) -> None:
 
 def test_situations_show_today_the_advice_how_often_and_how_sure() -> None:
     visits = [[0.30, 0.10], [0.02, 0.18], [0.36, 0.04]]
-    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.25, 0.9, 0.9]), 1.5, 4.0)
+    policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.25, 0.9, 0.9]), 1.5, 4.0, horizon=100)
     known = Situations(visits, 0.012, None)
     page = stands_alone(page_with(render_situations(np.array([1, 1, 0]), known, policy, NAMES, terminal=(2,)))).text
     assert "mild wait treat 25 % → 38 % 40 % fair" in page  # seen most often of those in which something is decided
@@ -280,7 +280,9 @@ def test_advice_without_an_advantage_is_not_shown_as_given(result: Result) -> No
     assert evaluation is not None and decision is not None
 
     def page(*strength: float) -> str:
-        policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.2, 0.3, 0.6]), strength=jnp.array(strength))
+        policy = AssistedPolicy(
+            jnp.array([1, 1, 0]), jnp.array([0.2, 0.3, 0.6]), strength=jnp.array(strength), horizon=100
+        )
         shown = dataclasses.replace(evaluation, policy=policy)
         text = render_changes(shown, decision, result.certificate, None, NAMES, show_withheld=True)
         assert (render_ratios(shown, None) == "") == policy.is_silent

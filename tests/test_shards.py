@@ -141,7 +141,7 @@ def test_sums_are_those_of_one_process(folder: Path, name: str, case: Any) -> No
     measured = {"features": COLUMNS, "state": None, "next_state": None, "num_states": None} if case.columns else {}
     data = read_parquet(
         folder,
-        **(TABLE | {"horizon": H, "num_states": S, "num_actions": A, "max_episodes_per_unit": 2, "seed": 7} | measured),
+        **(TABLE | {"horizon": H, "num_states": S, "num_actions": A, "max_episodes_per_unit": 2} | measured),
     )
     grid = fine(case.statistic)
     for coins in (None, PoissonSample(bytes(range(32)), 0.6)):

@@ -271,7 +271,7 @@ class TestEvaluateAndChoose:
         table, budget = folder / "people.parquet", {"epsilon": 1.0, "delta": 1e-6}
         privrl.fit(table, "dp-apvi", schema=SCHEMA, **budget, key=3).save(tmp_path / "policy")
         short = privrl.evaluate(table, tmp_path / "policy", schema={"unit": "unit_id"}, **budget, key=4)
-        held = privrl.data.read_parquet(table, seed=4, **TableDescription.read(SCHEMA).columns)
+        held = privrl.data.read_parquet(table, **TableDescription.read(SCHEMA).columns)
         result = privrl.Result.load(tmp_path / "policy")
         long = privrl.evaluate(held, result, CENTRAL, unit="unit_id", key=jax.random.key(4))
         assert short == long

@@ -179,7 +179,7 @@ def table(units: Any = None, **more: Any) -> Episodes:
     rng = np.random.default_rng(0)
     lengths = np.where(rng.random(300) < 0.5, rng.integers(1, 9, 300), rng.integers(9, 21, 300))
     rewards = rng.random((300, LONG))
-    public = {"horizon": LONG, "num_states": 4, "num_actions": 2, "seed": 0} | more
+    public = {"horizon": LONG, "num_states": 4, "num_actions": 2} | more
     return Episodes.from_arrays(sampled.states, sampled.actions, rewards, None, lengths, units, **public)
 
 

@@ -9,7 +9,8 @@ from tables import BOUNDS, COLUMNS
 
 from privrl.data.dataset import Summary
 from privrl.data.episodes import Episodes
-from privrl.data.schema.fingerprints import hash_strings, keep_smallest
+from privrl.data.rows.transitions import keep_first
+from privrl.data.schema.fingerprints import hash_strings
 from privrl.data.schema.table_schema import TableError
 from privrl.data.tables.parquet import read_parquet
 
@@ -116,54 +117,27 @@ def stays(units: list[Any], episodes: list[Any], states: list[int]) -> dict[str,
 
 
 @pytest.mark.parametrize("texts", [False, True])
-def test_the_choice_is_uniform(save: Any, texts: bool) -> None:
-    # 400 people with 4 stays each, 1 or 3 kept. Counts over the 4 positions: |z| < 4.5 for each, error level 1e-5 each.
-    people, each = 400, 4
-    units, episodes = np.repeat(np.arange(people), each), np.arange(people * each)
+@pytest.mark.parametrize("batch_rows", [1, 2, 3, 37, 1000])
+def test_the_first_episodes_of_each_unit_are_used(save: Any, texts: bool, batch_rows: int) -> None:
+    """Whatever their ids, their content and the batches are, and however many there are of each."""
+    rng = np.random.default_rng(batch_rows)
+    counts = rng.integers(1, 6, 40)
+    units, place = np.repeat(np.arange(40), counts), np.concatenate([np.arange(count) for count in counts])
+    episodes = rng.permutation(len(units))
     names = (pa.array(units).cast(pa.string()), pa.array(episodes).cast(pa.string())) if texts else (units, episodes)
-    path = save(stays([*names[0]], [*names[1]], [0, 1, 2, 3] * people))
+    path = save(stays([*names[0]], [*names[1]], place.tolist()))
     for most in (1, 3):
-        data = read_parquet(path, **COLUMNS, **BOUNDS, max_episodes_per_unit=most, seed=most, batch_rows=37)
-        count = np.bincount(first_states(data), minlength=each)
-        assert count.sum() == people * most == data.num_episodes
-        share = most / each
-        assert (np.abs(count - people * share) < 4.5 * np.sqrt(people * share * (1 - share))).all()
-        arrays = [np.tile(np.arange(each), people)[:, None], np.zeros((people * each, 1), int)]
-        memory = Episodes.from_arrays(*arrays, arrays[1], units=units, max_episodes_per_unit=most, seed=most, **BOUNDS)
-        count = np.bincount(first_states(memory), minlength=each)
-        assert count.sum() == people * most
-        assert (np.abs(count - people * share) < 4.5 * np.sqrt(people * share * (1 - share))).all()
-
-
-def kept_ids(save: Any, states: list[int], rewards: list[float], batch_rows: int, seed: int | None) -> list[int]:
-    """Which of 12 stays of 3 people are kept, read off from an action that numbers them."""
-    rows = stays(["a"] * 4 + ["b"] * 4 + ["c"] * 4, list(range(12)), states)
-    rows["gain"], rows["drug"] = rewards, list(range(12))
-    data = read_parquet(
-        save(rows),
-        **COLUMNS,
-        horizon=4,
-        num_states=5,
-        num_actions=12,
-        max_episodes_per_unit=2,
-        seed=seed,
-        batch_rows=batch_rows,
-    )
-    return sorted(data.transitions().action.tolist())
-
-
-def test_the_choice_does_not_look_at_content(save: Any) -> None:
-    calm = kept_ids(save, [0] * 12, [0.0] * 12, 100, seed=3)
-    rng = np.random.default_rng(0)
-    for batch_rows in (1, 3, 5, 100):
-        wild = kept_ids(save, rng.integers(0, 5, 12).tolist(), rng.random(12).tolist(), batch_rows, seed=3)
-        assert wild == calm
-    assert [sum(k // 4 == person for k in calm) for person in range(3)] == [2, 2, 2]
-
-
-def test_without_a_seed_the_choice_is_drawn_anew(save: Any) -> None:
-    # 6^3 = 216 choices: 12 draws agree by chance with probability 216^-11
-    assert len({tuple(kept_ids(save, [0] * 12, [0.0] * 12, 5, seed=None)) for _ in range(12)}) > 1
+        data = read_parquet(path, **COLUMNS, **BOUNDS, max_episodes_per_unit=most, batch_rows=batch_rows)
+        expected = place[place < most].tolist()
+        assert first_states(data) == first_states(data) == expected
+        assert (data.num_episodes, data.check().num_left_out) == (len(expected), len(units) - len(expected))
+        grid = [place[:, None], np.zeros((len(units), 1), int), np.zeros((len(units), 1))]
+        shuffled = rng.permutation(40)[units]  # in memory, episodes of a unit need not be next to each other
+        order = np.argsort(rng.random(len(units)) + place, kind="stable")
+        memory = Episodes.from_arrays(
+            *(x[order] for x in grid), units=shuffled[order], max_episodes_per_unit=most, **BOUNDS
+        )
+        assert sorted(first_states(memory)) == sorted(expected)
 
 
 def test_passes_over_one_dataset_agree(save: Any) -> None:
@@ -175,11 +149,10 @@ def test_passes_over_one_dataset_agree(save: Any) -> None:
     )
 
 
-def test_smallest_ranks_by_hand() -> None:
-    owner = np.array([5, 5, 5, 2, 2, 9])
-    rank = np.array([30, 10, 20, 7, 6, 1], np.uint64)
-    np.testing.assert_array_equal(keep_smallest(owner, rank, 1), [False, True, False, False, True, True])
-    np.testing.assert_array_equal(keep_smallest(owner, rank, 2), [False, True, True, True, True, True])
+def test_the_first_of_each_owner_by_hand() -> None:
+    owner = np.array([5, 2, 5, 5, 2, 9])
+    np.testing.assert_array_equal(keep_first(owner, 1), [True, True, False, False, False, True])
+    np.testing.assert_array_equal(keep_first(owner, 2), [True, True, True, False, True, True])
 
 
 def test_hashes_of_texts_do_not_depend_on_their_neighbours() -> None:
@@ -195,19 +168,16 @@ def test_hashes_of_texts_do_not_depend_on_their_neighbours() -> None:
     assert not (hash_strings(ends, data, salt=6)[1:] == together[1:]).any()
 
 
-def test_what_somebody_else_has_does_not_choose_my_episodes():
-    """With a seed that everybody knows: one more episode of one person moves the sums by that person alone."""
+def test_the_episodes_of_others_do_not_choose_mine() -> None:
+    """One more episode of one person moves the sums by that person alone."""
 
-    def kept(extra: int, seed: int) -> np.ndarray:
+    def kept(extra: int) -> np.ndarray:
         units = [0] * (1 + extra) + [p for p in range(1, 60) for _ in range(2)]
-        states = np.array([0] * (1 + extra) + [0, 1] * 59)[:, None]
+        states = np.array([1] * extra + [0] + [0, 1] * 59)[:, None]
         zeros = np.zeros(states.shape)
         data = Episodes.from_arrays(
-            states, zeros.astype(int), zeros, units=units, horizon=1, num_states=2, num_actions=1, seed=seed
+            states, zeros.astype(int), zeros, units=units, horizon=1, num_states=2, num_actions=1
         )
         return np.bincount(next(data.blocks()).states, minlength=2)
 
-    splits = [kept(0, seed) for seed in range(20)]
-    for seed, split in enumerate(splits):
-        assert np.linalg.norm(split - kept(1, seed)) <= np.sqrt(2)
-    assert len({tuple(split) for split in splits}) > 1  # and it is a choice
+    assert np.linalg.norm(kept(0) - kept(1)) == np.sqrt(2)

@@ -31,8 +31,8 @@ from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.types import Trajectory
 
 KEYS = {"unit": "patient", "episode": "stay", "step": "hour"}
-TABLE: dict[str, Any] = {**COLUMNS, **BOUNDS, "max_episodes_per_unit": 2, "seed": 0}
-MEASURED: dict[str, Any] = {**KEYS, "action": "drug", "reward": "gain", "horizon": 4, "num_actions": 3, "seed": 0}
+TABLE: dict[str, Any] = {**COLUMNS, **BOUNDS, "max_episodes_per_unit": 2}
+MEASURED: dict[str, Any] = {**KEYS, "action": "drug", "reward": "gain", "horizon": 4, "num_actions": 3}
 
 
 def refused(read: Callable[[], Any]) -> tuple[Any, str]:
@@ -86,7 +86,7 @@ def test_ids_in_the_names_of_folders_are_text(tmp_path: Path, part: str, name: s
         ]
     else:
         assert len(found[b"B"]) == 5
-    assert find_faults(table, {key: value for key, value in how.items() if key != "seed"}) == []
+    assert find_faults(table, how) == []
     data = ShardedEpisodes.from_dataset(read_parquet(table, **how), InProcess(), 1)
     assert data.check() == read_parquet(table, **how).check()
 
@@ -472,7 +472,7 @@ def test_ids_are_written_as_they_are(tmp_path: Path, units: Any) -> None:
 def test_ids_in_memory_are_each_their_own(other: Any) -> None:
     ids = ["007", "7", 2**53, 2**53 + 1, "9", other]
     grid = np.zeros((6, 2), int)
-    data = Episodes.from_arrays(grid, grid, grid * 0.0, units=ids, horizon=2, num_states=1, num_actions=1, seed=0)
+    data = Episodes.from_arrays(grid, grid, grid * 0.0, units=ids, horizon=2, num_states=1, num_actions=1)
     assert [name for piece in data.unit_ids() for name in piece][:5] == [str(i).encode() for i in ids[:5]]
     assert data.num_units == 6
 

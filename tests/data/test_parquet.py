@@ -124,8 +124,8 @@ def test_an_episode_may_straddle_two_files(tmp_path: Path, cut: int) -> None:
     whole = tmp_path / "whole.parquet"
     pq.write_table(table, whole)
     for most, episodes in ((1, 2), (2, 3)):
-        parts = read_parquet(folder, **COLUMNS, **BOUNDS, max_episodes_per_unit=most, seed=1, batch_rows=2)
-        one = read_parquet(whole, **COLUMNS, **BOUNDS, max_episodes_per_unit=most, seed=1)
+        parts = read_parquet(folder, **COLUMNS, **BOUNDS, max_episodes_per_unit=most, batch_rows=2)
+        one = read_parquet(whole, **COLUMNS, **BOUNDS, max_episodes_per_unit=most)
         assert (parts.num_units, parts.num_episodes) == (2, episodes)
         assert as_dict(parts.transitions()) == as_dict(one.transitions())
         assert parts.check().num_left_out == 3 - episodes
@@ -179,7 +179,7 @@ def test_categories_and_whole_floats_are_read(save: Any) -> None:
 
 
 def test_bounds_may_come_from_the_learner(save: Any) -> None:
-    data = read_parquet(save(good_rows()), **COLUMNS, horizon=4, seed=0)
+    data = read_parquet(save(good_rows()), **COLUMNS, horizon=4)
     with pytest.raises(ValueError, match="`num_states` is not set"):
         data.check()
     full = data.with_sizes(5, 3)
@@ -202,7 +202,7 @@ def test_a_file_that_changes_between_passes_is_noticed(save: Any) -> None:
 def test_a_dataset_is_written_with_its_units(tmp_path: Path) -> None:
     batch = sampled(5, 6)
     owners = ["x", "y", "x", "z", "y", "x"]
-    data = Episodes.from_trajectories(batch, num_states=S, num_actions=A, units=owners, max_episodes_per_unit=2, seed=0)
+    data = Episodes.from_trajectories(batch, num_states=S, num_actions=A, units=owners, max_episodes_per_unit=2)
     path = tmp_path / "again.parquet"
     rows = write_parquet(path, data)
     again = read_parquet(path, **WRITTEN, **SIZES, max_episodes_per_unit=2)

@@ -401,9 +401,11 @@ def test_a_draft_from_the_first_line_of_a_csv_file() -> None:
             for name in ("charttime", "chartTime", "start_date", "timestamp", "Zeit", "time_hours", "day")
         ),
         *((name, "an action or a dose") for name in ("norepi_dose", "Dose (mg)", "actionB", "treatment_given", "drug")),
+        *((name, "an action or a dose") for name in ("norepi_rate", "heparin_iu", "propofol_mg", "insulin_rate")),
+        *((name, "an outcome") for name in ("status_28d", "qaly", "nebenwirkung", "vital_status")),
         *(
             (name, "the probability of an action")
-            for name in ("propensity_score", "action_prob", "p", "p_action", "pi_b")
+            for name in ("propensity_score", "action_prob", "p", "p_action", "pi_b", "p_treat")
         ),
     ],
 )
@@ -427,6 +429,15 @@ def test_measurements_with_similar_names_are_drafted_as_features() -> None:
         "pip",
         "hour_of_day",
         "stamp",
+        "respiratory_rate",
+        "glucose_mg",
+        "insulin",
+        "potassium",
+        "fluid_balance",
+        "vancomycin_level",
+        "status",
+        "falls",
+        "lymphocyte_number",
     ]
     drafted = tomllib.loads(draft_from_names(["pid", "hour", "action", *names], "raw.csv"))
     assert drafted["feature"] == [f"{name}:FILL-IN..FILL-IN" for name in names]
@@ -450,7 +461,9 @@ def test_a_reward_outside_its_range_names_a_remedy_that_the_command_line_has(tmp
     assert "reward_range" not in str(caught.value) and "15.25" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["id", "ID", "patientID", "PatientId", "case_id", "uuid", "mrn"])
+@pytest.mark.parametrize(
+    "name", ["id", "ID", "patientID", "PatientId", "case_id", "uuid", "mrn", "pat_nr", "pat", "PatNr", "case_number"]
+)
 def test_an_identifier_is_the_unit_or_left_out_and_never_a_feature(tmp_path: Path, name: str) -> None:
     pq.write_table(pa.table({name: [1], "hour": [0], "map": [70.0], "humid": [0.5]}), tmp_path / "t.parquet")
     for text in (draft_from_names([name, "hour", "map", "humid"], "raw.csv"), draft_schema(tmp_path / "t.parquet")):
@@ -496,3 +509,83 @@ def test_the_first_row_outside_each_bound_is_named_and_not_its_value(tmp_path: P
     assert not any("10.7" in one or "918273645" in one for one in found)
     wide = TableDescription.read({**declared, "feature": ["pao2:1..1e9:missing"]})
     assert find_outside(tmp_path / "t.parquet", wide.columns) == []
+
+
+# ---------------------------------------------------------------------------------------------- cells that are wrong
+
+
+@pytest.mark.parametrize(
+    ("form", "right", "wrong"),
+    [
+        ("%d.%m.%Y %H:%M", ["29.02.2024 10:00", "1.3.2024 9:05", "2024-03-02 10:00"], "31.02.2024 10:00"),
+        ("%d.%m.%Y", ["29.02.2024", "01.3.2024", " 2.03.2024"], "30.2.2024"),
+        ("%Y%m%d", ["20240229", "20240301", "20240302"], "20240231"),
+        ("%d %b %Y", ["29 Feb 2024", "1 mar 2024", "02 MAR 2024"], "31 Feb 2024"),
+        (
+            "%m/%d/%Y %I:%M %p",
+            ["02/29/2024 01:05 PM", "3/1/2024 1:05 PM", "03/02/2024 11:05 pm"],
+            "02/30/2024 01:05 PM",
+        ),
+        ("%d.%m.%Y %H:%M:%S", ["29.02.2024 10:00:00", "", "01.03.2024 23:59:59"], "01.03.2024 23:59:60"),
+        ("%Y-%m-%d %H:%M", ["2024-02-29 10:00", "2024-03-01 09:00", "2024-3-2 9:00"], "2024-02-31 10:00"),
+    ],
+)
+def test_dates_that_do_not_exist_are_refused_by_their_line(
+    tmp_path: Path, form: str, right: list[str], wrong: str
+) -> None:
+    """Before, 31.02. became a day in March."""
+    kept = [time for time in right if time]
+    how = {"every": "1d", "time_format": form, "state_at": "end"}
+
+    def table(times: list[str]) -> str:
+        return "id,t,map,dose,alive\n" + "".join(f"a,{time},7{i},0,1\n" for i, time in enumerate(times))
+
+    assert steps(tmp_path, table(kept), **how)["step"][0] == 0
+    with pytest.raises(TableError, match=f"`t` holds a date or a time that does not exist at line {len(kept) + 2} of"):
+        steps(tmp_path, table([*kept, wrong]), **how)
+
+
+def test_impossible_dates_are_found_in_every_block_of_a_file(tmp_path: Path) -> None:
+    rows = [f"p{i},{i % 28 + 1:02}.02.2024,{i}.5,0,1" for i in range(80_000)]
+    text = "\n".join(["id,t,map,dose,alive", *rows]) + "\n"
+    how = {"every": "1d", "time_format": "%d.%m.%Y", "state_at": "end"}
+    assert len(text) > 2**20 and len(steps(tmp_path, text, **how)["step"]) == 80_000
+    rows[70_000] = rows[70_000].replace(rows[70_000].split(",")[1], "30.02.2024")
+    with pytest.raises(TableError, match="does not exist at line 70002 of") as caught:
+        steps(tmp_path, "\n".join(["id,t,map,dose,alive", *rows]) + "\n", **how)
+    assert "30.02" not in str(caught.value)
+
+
+def test_times_with_a_zone_have_the_same_dates(tmp_path: Path) -> None:
+    text = "id,t,map,dose,alive\na,29.02.2024 23:30+0200,70,0,\na,01.03.2024 01:30+0200,71,0,1\n"
+    how = {"every": "1h", "time_format": "%d.%m.%Y %H:%M%z", "zoned": True}
+    assert steps(tmp_path, text, **how)["step"] == [0, 1]
+    with pytest.raises(TableError, match="does not exist at line 3 of"):
+        steps(tmp_path, text.replace("01.03.", "30.02."), **how)
+
+
+@pytest.mark.parametrize("wrong", ["1.37", "0", "-0.5"])
+def test_a_probability_outside_its_range_is_refused_by_its_line(tmp_path: Path, wrong: str) -> None:
+    """Before, it was written, and a later error named a row of the written table."""
+    text = "id,t,map,dose,alive,p\na,0,70,0,,.5\n\na,1,71,0,,1.0\na,2,72,0,1,WRONG\n"
+    how = {"propensity": "p", "state_at": "end"}
+    assert steps(tmp_path, text.replace("WRONG", ".2"), **how)["p"] == [0.5, 1.0, 0.2]
+    with pytest.raises(TableError, match=r"`p` is outside \(0, 1\] at line 5 of .* or leave out the prop") as caught:
+        steps(tmp_path, text.replace("WRONG", wrong), **how)
+    assert wrong == "0" or wrong not in str(caught.value)
+
+
+@pytest.mark.parametrize("how", ["last", "first", "mean"])
+def test_infinite_measurements_are_refused_however_they_are_combined(tmp_path: Path, how: str) -> None:
+    """Before, `last` and `first` copied them, and a later error named a row of the written table."""
+    text = "id,t,map,dose,alive\na,0,70,0,\na,1,-inf,0,1\n"
+    with pytest.raises(TableError, match="`map` is infinite at line 3 of"):
+        steps(tmp_path, text, columns={"map": how})
+
+
+def test_a_reward_that_sounds_low_and_is_declared_high_is_warned_of() -> None:
+    assert not Preparation(**HOW).warnings and not Preparation(**{**HOW, "reward": "tod", "good": "low"}).warnings
+    (warning,) = Preparation(**{**HOW, "reward": "tod", "good": "high"}).warnings
+    assert "`tod` sounds like an outcome that should be low" in warning and "`--good low`" in warning
+    both = Preparation(**{**HOW, "reward": "tod", "state_at": "end"}).warnings
+    assert len(both) == 2 and "`--state-at start`" in both[0]

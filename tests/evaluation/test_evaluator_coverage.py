@@ -46,7 +46,7 @@ class Pool:
         # A feature that is only roughly the value: practice's own, with the error of a noisy estimate.
         values = np.asarray(policy_values(env.mdp, env.behaviour_policy()))[0]
         self.feature = jnp.asarray(values + 0.1 * np.random.default_rng(seed).normal(size=S))
-        self.assisted = AssistedPolicy.from_practice(self.advice, env.behaviour)
+        self.assisted = AssistedPolicy.from_practice(self.advice, env.behaviour, horizon=100)
         self.gain = simulate_gain(env.mdp, env.behaviour, self.assisted, 40_000, key=jax.random.key(seed + 1))
         one_hot = jax.nn.one_hot(self.advice, A, dtype=float)
         whole = jnp.where(self.assisted.supported[:, None], one_hot, env.behaviour)

@@ -35,7 +35,7 @@ def test_as_epsilon_goes_to_nothing_the_assisted_policy_becomes_practice():
         noisy = Release(
             jnp.asarray(table + noise * rng.normal(size=table.shape)), GaussianNoise(jnp.asarray(noise), table.shape)
         )
-        policy = AssistedPolicy(jnp.zeros(50, int), estimated_support(noisy).probability)
+        policy = AssistedPolicy(jnp.zeros(50, int), estimated_support(noisy).probability, horizon=100)
         shares.append(float((policy.alpha > 0).mean()))
     assert shares[0] == 1.0 and shares == sorted(shares, reverse=True)
     assert shares[2:] == [0.0] * 3 and not policy.support.any()

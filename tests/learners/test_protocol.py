@@ -61,6 +61,8 @@ def test_every_change_changes_the_hash(change):
         ({"arms": PILOT.arms[:1]}, "`arms`"),
         ({"arms": (Arm("a", "policy"), Arm("b"), Arm("c"))}, "current practice"),
         ({"arms": (Arm("a"), Arm("a"), Arm("c"))}, "different names"),
+        ({"arms": (Arm("a"), Arm("b", "policy", file="b.json"), Arm("c"))}, "belong together"),
+        ({"arms": (Arm("a"), Arm("b", file="b.json", file_sha256="ab"), Arm("c"))}, "and to a `policy`"),
         ({"looks": (100, 100, 1_000)}, "ends of blocks"),
         ({"looks": (100, 900)}, "ends of blocks"),
         ({"better": 0.0}, "`better`"),

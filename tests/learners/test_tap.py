@@ -206,7 +206,7 @@ def test_several_stays_of_a_person_multiply_the_noise():
     scales = []
     for most in (1, 3):
         data = privrl.data.Episodes.from_trajectories(
-            stays, num_states=10, num_actions=3, units=np.arange(60) // 3, max_episodes_per_unit=most, seed=0
+            stays, num_states=10, num_actions=3, units=np.arange(60) // 3, max_episodes_per_unit=most
         )
         releases = privrl.fit(data, learner_for(env, True), privrl.Central(rho=1.0), key=jax.random.key(3)).certificate
         scales.append(next(r["noise"][0]["scale"] for r in releases.releases if r["name"] == "visits-norms"))

@@ -1,8 +1,8 @@
 """Test vectors of `policy.json`: what a reader in any language must make of a policy, observations and draws.
 
 `PYTHONPATH=tests python -m mdp.policy_vectors` prints the file `client/policy-vectors.json`. Each entry has a policy,
-episodes under it and observations that a reader must refuse. A step of an episode has an observation, a draw (`null`:
-none), the advice, the action that was taken afterwards, and the state for the next step.
+episodes under it, longer than its horizon, and observations that a reader must refuse. A step of an episode has an
+observation, a draw (`null`: none), the advice, the action that was taken afterwards, and the state for the next step.
 """
 
 import json
@@ -82,6 +82,7 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
     by_step = {**on_states, "horizon": 2, "steps": steps, "state_names": names}
     assisted_on_states = {
         "kind": "privrl assisted policy on states, 1",
+        "horizon": 4,
         "advice": [2, 0, 1, 2],
         "support": [0.5, 0.04, 0.2, 1.0],
         "strength": [1.0, 1.0, 0.6, 1.0],
@@ -91,8 +92,9 @@ def _policies(rng: random.Random) -> list[tuple[dict[str, Any], list[Any]]]:
     }
     measured = _measured(rng)
     assistance = {
+        "horizon": 4,
         "values": [round(rng.uniform(-1.0, 1.0), 3) for _ in range(11)],
-        "support": [round(max(rng.uniform(-0.2, 1.1), 0.0), 3) for _ in range(112)],
+        "support": [round(min(max(rng.uniform(-0.2, 1.1), 0.0), 1.0), 3) for _ in range(112)],
         "max_ratio": 2.0,
         "max_weight": 3.0,
         "probability_edges": [0.1, 0.16, 0.24, 0.34, 0.48, 0.65],

@@ -1,5 +1,6 @@
 """The assisted policy: what it advises, what it is worth, and one stay of it."""
 
+import dataclasses
 import io
 import math
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from contract import tiny_world
 
+from privrl.envs.patients.actors import AssistedActor
 from privrl.mdp.assistance import LEAVE
 from privrl.mdp.assisted import AssistedPolicy, simulate_gain, stationary_advice
 from privrl.mdp.exported_policy import EpisodeState, ExportedPolicy
@@ -24,7 +26,7 @@ def env():
 
 def advised(env, max_ratio=1.5, max_weight=4.0):
     advice = jnp.arange(env.num_states) % env.num_actions
-    return AssistedPolicy.from_practice(advice, env.behaviour, max_ratio, max_weight)
+    return AssistedPolicy.from_practice(advice, env.behaviour, max_ratio, max_weight, horizon=100)
 
 
 def test_without_limits_it_is_the_supported_advice_with_its_exact_value(env):
@@ -43,7 +45,7 @@ def test_its_value_is_that_of_its_own_stays(env):
     P, r = rng.dirichlet(np.ones(S), (H, S, A)), rng.random((H, S, A)) / H
     initial, b = rng.dirichlet(np.ones(S)), rng.dirichlet([2.0, 3.0], S)
     mdp = TabularMDP(jnp.asarray(P), jnp.asarray(r), jnp.asarray(initial), H)
-    policy = AssistedPolicy.from_practice(r[0].argmax(axis=-1), jnp.asarray(b), 2.0, 1.5)
+    policy = AssistedPolicy.from_practice(r[0].argmax(axis=-1), jnp.asarray(b), 2.0, 1.5, horizon=100)
     returns = []
     for i in range(800):
         stay, s, total = (
@@ -65,6 +67,22 @@ def test_its_value_is_that_of_its_own_stays(env):
     assert found.gain > 3 * found.se
 
 
+def test_nothing_is_advised_past_the_horizon_in_a_longer_world(env):
+    """By the performance difference lemma, the gain is the advantage of the advice over the steps before."""
+    assert env.horizon > 2
+    rest = TabularPolicy(jnp.broadcast_to(env.behaviour, (env.horizon, *env.behaviour.shape))).probabilities
+    policy = dataclasses.replace(advised(env, math.inf, math.inf), horizon=2)
+    followed = jnp.where(policy.supported[:, None], jax.nn.one_hot(policy.advice, env.num_actions), env.behaviour)
+    exact = policy_value(env.mdp, TabularPolicy(rest.at[:2].set(followed)))
+    found = simulate_gain(env.mdp, env.behaviour, policy, 20_000, key=jax.random.key(0))
+    assert abs(found.value - float(exact)) < 4 * found.se < 0.05
+    actor = AssistedActor(policy, lambda step, state, seen, uniforms: jnp.asarray(7), lambda row: row[0].astype(int))
+    row, drawn = jnp.asarray([float(jnp.argmax(policy.alpha))]), jnp.zeros(2)
+    acted = [actor.act(actor.begin(), jnp.asarray(step), None, row, drawn) for step in range(4)]
+    assert all(int(action) != 7 for action, _ in acted[:2])
+    assert [(int(action), float(w)) for action, w in acted[2:]] == [(7, 1.0)] * 2
+
+
 def test_a_dial_of_one_is_practice(env):
     policy = advised(env, 1.0)
     assert float(policy.alpha.max()) == 0.0
@@ -73,8 +91,8 @@ def test_a_dial_of_one_is_practice(env):
 
 
 def test_advice_or_the_clinician():
-    policy = AssistedPolicy(jnp.array([2, 0, 1]), jnp.array([0.5, 0.049, 1.0]), 1.5, 4.0)
-    np.testing.assert_array_equal(policy(np.array([[0, 1], [2, 2]])), [[2, LEAVE], [1, 1]])
+    policy = AssistedPolicy(jnp.array([2, 0, 1]), jnp.array([0.5, 0.049, 1.0]), 1.5, 4.0, horizon=100)
+    np.testing.assert_array_equal(policy(np.array([[0, 1], [2, 2]])), [[LEAVE, LEAVE], [1, 1]])  # not drawn
     np.testing.assert_allclose(policy.alpha, [0.5, 0.0, 1.0])
     with pytest.raises(ValueError, match="whole numbers"):
         policy(np.array([3]))
@@ -83,7 +101,7 @@ def test_advice_or_the_clinician():
 
 
 def test_a_stay_is_left_alone_once_its_weight_has_reached_the_budget():
-    policy = AssistedPolicy(jnp.array([0]), jnp.array([0.1]), math.inf, 4.0)
+    policy = AssistedPolicy(jnp.array([0]), jnp.array([0.1]), math.inf, 4.0, horizon=100)
     stay = policy.start_episode()
     stay.advise(0)
     stay.record(0)  # alpha is 1/3, so that the weight of this decision is 2/3 + 1/3/.1 = 4
@@ -105,10 +123,10 @@ def test_weights_stay_in_their_range_for_every_strength_and_support(max_ratio, m
     strength = np.array([0.0, 1e-300, 1e-17, 0.3, 1.0, -1.0, 2.0, math.inf, -math.inf, math.nan])
     support = np.array([0.0, 0.05, 0.3, 1.0 - 1e-16, 1.0, 1.5, math.nan])
     g, b = (jnp.asarray(x.ravel()) for x in np.meshgrid(strength, support))
-    policy = AssistedPolicy(jnp.zeros(len(g), int), b, max_ratio, max_weight, strength=g)
+    policy = AssistedPolicy(jnp.zeros(len(g), int), b, max_ratio, max_weight, strength=g, horizon=100)
     valid = np.asarray((g >= 0.0) & (g <= 1.0) & (b >= 0.0) & (b <= 1.0))
     kept = AssistedPolicy(
-        *(jnp.asarray(x)[valid] for x in (policy.advice, b)), max_ratio, max_weight, strength=g[valid]
+        *(jnp.asarray(x)[valid] for x in (policy.advice, b)), max_ratio, max_weight, strength=g[valid], horizon=100
     )
     reader, states = ExportedPolicy(kept.to_json()), jnp.arange(len(g))
     for w in (0.0, 1e-300, 0.5, min(max_weight, 1e9)):
@@ -124,7 +142,7 @@ def test_weights_stay_in_their_range_for_every_strength_and_support(max_ratio, m
     "strength", [[0.5], [0.5, math.nan], [0.5, -0.1], [0.5, 1.1], [0.5, math.inf], ["a", "b"], 0.5]
 )
 def test_a_strength_that_is_not_one_is_refused_when_it_is_loaded(strength):
-    policy = AssistedPolicy(jnp.array([0, 1]), jnp.array([0.3, 0.4]), strength=jnp.array([0.2, 0.0]))
+    policy = AssistedPolicy(jnp.array([0, 1]), jnp.array([0.3, 0.4]), strength=jnp.array([0.2, 0.0]), horizon=100)
     file = io.BytesIO()
     np.savez_compressed(file, **{**policy.arrays(), "strength": np.asarray(strength)})
     with pytest.raises(ValueError, match="The policy is not a saved policy, or is damaged"):

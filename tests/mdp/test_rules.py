@@ -1,5 +1,6 @@
 """Rules on actions: how they are read, what they allow, and that no decision of a policy breaks them."""
 
+import dataclasses
 import itertools
 import json
 import math
@@ -249,9 +250,8 @@ def test_no_decision_of_a_policy_on_measurements_breaks_a_rule(rules: Rules, see
     except ValueError:
         return
     policy = measured(rules, seed)
-    assisted = AssistedMeasuredPolicy(
-        policy, jnp.zeros(policy.features.dim), jnp.full(count_cells(policy.num_actions), 0.4), 2.0, 4.0
-    )
+    support = jnp.full(count_cells(policy.num_actions), 0.4)
+    assisted = AssistedMeasuredPolicy(policy, jnp.zeros(policy.features.dim), support, 2.0, 4.0, horizon=100)
     readers = [ExportedPolicy(json.loads(json.dumps(one.to_json()))) for one in (policy, assisted)]
     rows = jnp.asarray([[row[name] for name in NAMES] for row in EVERY])
     for previous in BEFORE:
@@ -271,7 +271,7 @@ def test_no_decision_of_a_policy_on_measurements_breaks_a_rule(rules: Rules, see
 STATE_RULES = read_rules(
     [{"then": "action <= previous + 1"}, {"if": "state is 1", "then": "action is not 2"}], Vocabulary(3, num_states=3)
 )
-ADVICE = AssistedPolicy(jnp.array([2, 2, 1]), jnp.array([0.3, 0.5, 0.2]), 3.0, 4.0, STATE_RULES)
+ADVICE = AssistedPolicy(jnp.array([2, 2, 1]), jnp.array([0.3, 0.5, 0.2]), 3.0, 4.0, STATE_RULES, horizon=100)
 
 
 def test_advice_that_a_rule_forbids_is_left_to_the_clinician() -> None:
@@ -281,10 +281,11 @@ def test_advice_that_a_rule_forbids_is_left_to_the_clinician() -> None:
         advised = int(ADVICE.advice[state])
         allowed = STATE_RULES.allowed({"state": float(state)}, previous)[advised]
         found = reader.advise(state, previous=previous)
-        assert (found.action, found.reason) == ((advised, "") if allowed else (None, "rules"))
+        assert (found.choice, found.reason != "rules") == ((advised, True) if allowed else (None, False))
         at = ADVICE.decisions(jnp.asarray(state), jnp.asarray(NO_ACTION if previous is None else previous))
         assert bool(at.supported) == allowed
-    np.testing.assert_array_equal(ADVICE(np.arange(3)), [2, -1, 1])
+    sure = dataclasses.replace(ADVICE, max_ratio=math.inf, max_weight=math.inf, support=jnp.ones(3))
+    np.testing.assert_array_equal(sure(np.arange(3)), [2, -1, 1])
 
 
 def test_weights_keep_the_mean_1_and_are_those_of_the_reader() -> None:

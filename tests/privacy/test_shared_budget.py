@@ -1,9 +1,11 @@
 """One budget for all studies of the same people: its accounting, its file, and the verbs that reserve in it."""
 
+import contextlib
 import itertools
 import json
 import math
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -280,6 +282,64 @@ def test_other_studies_take_the_smaller_share(tmp_path: Path) -> None:
     assert sampled.delta == pytest.approx(5e-8) and 0 < sampled.epsilon < 0.5 and sampled.mu == 0.0
     with pytest.raises(BudgetError):
         budget.reserve((Event("c", "exponential", 1.0),), "patient_id", "too large a choice")
+
+
+@given(epsilon=st.floats(0.5, 20), delta=st.floats(1e-12, 1e-2), other=st.floats(1e-3, 0.9))
+@settings(max_examples=30, deadline=None)
+def test_ten_sampled_studies_find_their_part_of_delta(epsilon: float, delta: float, other: float) -> None:
+    """Before, each part was rounded up, so the tenth study was refused."""
+    terms = BudgetTerms(epsilon, delta, "p", "replace-one", 0.5 * epsilon, other * delta, "")
+    events = (Event("p", "gaussian", 0.02, sampling=0.01),)
+    left = {pool: Fraction(limit) for pool, limit in terms.limits.items()}
+    left[MU] = Fraction(0)  # spent, so that all of them are taken from what was set aside
+    spent = 0.0
+    for _ in range(10):
+        charges = terms.charges(events, left)
+        assert charges[DELTA] <= left[DELTA] and charges[MU] == 0
+        assert charges[DELTA] >= Fraction(terms.limits[DELTA]) / 10 * (1 - Fraction(1, 2**30))
+        left[DELTA] -= charges[DELTA]
+        spent += float(charges[DELTA])
+    assert Fraction(spent) <= Fraction(terms.limits[DELTA]) <= Fraction(terms.other_delta)
+    assert charges[DELTA] > left[DELTA]  # no eleventh study
+
+
+def test_a_budget_pays_for_ten_sampled_studies(tmp_path: Path) -> None:
+    large = SharedBudget.create(tmp_path / "b", **TERMS, other_epsilon=1.0)
+    events = (Event("p", "gaussian", 0.3, sampling=0.01, times=10),)
+    for number in range(10):
+        assert large.reserve(events, "patient_id", f"sampled {number}").delta > 0.0
+    pool = large.describe()["pools"][DELTA]
+    assert pool["reserved"] <= pool["limit"] <= 1e-7
+
+
+def test_a_copied_store_of_a_study_is_refused_by_its_log(
+    budget: SharedBudget, people: Episodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both copies would draw noise, under one reservation."""
+    how: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "unit": "patient_id", "budget": budget}
+    path, copy, log = tmp_path / "a.db", tmp_path / "copy.db", tmp_path / "a.log"
+    release = ReleaseStore.release
+
+    def copying(self: ReleaseStore, *arguments: Any, **settings: Any) -> Any:
+        if self is store and not copy.exists():
+            assert len(budget.studies()) == 1
+            with (
+                contextlib.closing(sqlite3.connect(path)) as source,
+                contextlib.closing(sqlite3.connect(copy)) as target,
+            ):
+                source.backup(target)
+            copy.chmod(0o600)
+        return release(self, *arguments, **settings)
+
+    with ReleaseStore(path, log=log) as store:
+        monkeypatch.setattr(ReleaseStore, "release", copying)
+        first = privrl.fit(people, "dp-apvi", store=store, **how)
+    assert copy.exists()
+    with pytest.raises(BehindLogError):
+        ReleaseStore(copy, log=log)
+    with ReleaseStore(copy) as unlogged:  # what the log prevents
+        second = privrl.fit(people, "dp-apvi", store=unlogged, **how)
+    assert len(budget.studies()) == 1 and second.certificate.notes == first.certificate.notes
 
 
 def restore(copy: Path, path: Path) -> None:

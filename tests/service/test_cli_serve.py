@@ -72,13 +72,17 @@ def test_auto_says_what_it_has_chosen(river: Path) -> None:
 def test_a_central_study_reserves_in_a_shared_budget_once(river: Path) -> None:
     terms = ("--epsilon", "30", "--delta", "1e-5", "--unit", "patient_id")
     assert call("budget", "init", "patients.budget", *terms)[0] == 0
+    before = set(os.listdir())
     code, _, err = call("serve", "init", "river.toml", "--budget", "patients.budget")
-    assert code == 2 and "protects `user`" in err
+    assert code == 2 and "protects `user`" in err and 'write `unit = "patient_id"` before the first table' in err
+    assert set(os.listdir()) == before | {"patients.budget.lock"}  # before, an unused store and its log stayed
+    river.write_text('unit = "patient_id"\n' + river.read_text())
+    assert call("budget", "init", "small.budget", "--epsilon", "0.1", *terms[2:])[0] == 0
+    assert call("serve", "init", "river.toml", "--budget", "small.budget")[0] == 2
     code, _, err = call("serve", "init", "river.toml")
     assert code == 2 and "was begun with a shared budget" in err
     for name in ("river.db", "river.audit.log"):
         river.with_name(name).unlink()
-    river.write_text('unit = "patient_id"\n' + river.read_text())
     for _ in range(2):
         code, _, err = call("serve", "init", "river.toml", "--budget", "patients.budget")
         assert code == 0, err

@@ -175,6 +175,40 @@ def test_a_pilot_is_paid_for_by_a_shared_budget(tmp_path: Path, policy: Path) ->
     assert len(budget.studies()) == 1
 
 
+def test_a_pilot_of_a_shared_budget_states_its_unit_where_the_guide_says(
+    tmp_path: Path, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, `unit` was an unknown entry of a pilot file, and the refusal spoke of a table, which a pilot has not."""
+    monkeypatch.chdir(tmp_path)
+    terms = ("--epsilon", "70", "--delta", "1e-5")
+    assert call("budget", "init", "patients.budget", *terms, "--unit", "patient_id").code == 0
+    init = ("pilot", "init", policy, "--people", "40", "--epsilon", "60", "--delta", "1e-6", "--out", "pilot.toml")
+    init += ("--looks", "2", "--low", "0", "--high", "1")
+    assert call(*init).code == 0
+    assert Path("pilot.toml").read_text().startswith('unit = "user"')  # of the fit
+    begin = ("serve", "init", "pilot.toml", "--budget", "patients.budget")
+    refused = call(*begin)
+    assert refused.code == 2 and 'write `unit = "patient_id"` before the first table' in refused.err
+    assert "table with this column" not in refused.err
+    assert not list(tmp_path.glob("pilot.db*")) and not list(tmp_path.glob("*.audit.log"))
+    protocol = privrl.Protocol.read("pilot.toml")
+    assert call(*init, "--overwrite", "--unit", "patient_id").code == 0
+    assert privrl.Protocol.read("pilot.toml").sha256 == protocol.sha256
+    assert read_study_file(Path("pilot.toml")).unit == "patient_id"
+    begun = call(*begin)
+    assert begun.code == 0, begun.err
+    assert call("serve", "check", "pilot.toml").code == 0
+    text = Path("pilot.toml").read_text()
+    for added in ('[serve]\nunit = "user"\n', "[serve]\nunits = 'a'\n"):
+        Path("pilot.toml").write_text(f"{text}\n{added}")
+        with pytest.raises(ValueError, match="given twice|`serve.units` is unknown"):
+            read_study_file(Path("pilot.toml"))
+    for wrong in ("3", '""'):
+        Path("pilot.toml").write_text(text.replace('"patient_id"', wrong, 1))
+        with pytest.raises(ValueError, match="`unit`: Expected `str`"):
+            read_study_file(Path("pilot.toml"))
+
+
 @pytest.mark.first
 def test_what_is_shown_and_logged_does_not_depend_on_outcomes_before_a_look(tmp_path: Path, policy: Path) -> None:
     """Two worlds with the same arrivals: in one of them no outcome is sent, in the other all are."""

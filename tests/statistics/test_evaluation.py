@@ -31,12 +31,12 @@ PAIRS = ((1.5, 4.0), (3.0, 10.0), (math.inf, 20.0))
 
 
 def assisted(max_ratio=1.5, max_weight=4.0, support=SUPPORT, strength=None):
-    return AssistedPolicy(ADVICE, support, max_ratio, max_weight, strength=strength)
+    return AssistedPolicy(ADVICE, support, max_ratio, max_weight, strength=strength, horizon=100)
 
 
 def sums(feature=FEATURE, support=SUPPORT, unit=1.0, logged=False):
     feature_of = TableValueFeature(A, H, TERMINAL, feature)
-    return StaySums(AssistedPolicy(ADVICE, support), feature_of, unit, logged)
+    return StaySums(AssistedPolicy(ADVICE, support, horizon=100), feature_of, unit, logged)
 
 
 def centred(m):
@@ -122,7 +122,9 @@ def everybody():
     return jax.tree.map(lambda x: x[:, None], stack(list(all_trajectories(2, 3, 2))))
 
 
-SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2.001)  # twice the largest factor
+SMALL = AssistedPolicy(
+    jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2.001, horizon=100
+)  # twice the largest factor
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,7 @@ def test_no_two_hostile_nuisance_vectors_have_a_negative_inner_product():
 )
 def test_one_step_weights_have_mean_one_under_practice(b, advice, max_ratio, strength):
     b = np.asarray(b) / np.sum(b)
-    policy = AssistedPolicy.from_practice(jnp.array([advice]), jnp.asarray(b)[None], max_ratio, 4.0)
+    policy = AssistedPolicy.from_practice(jnp.array([advice]), jnp.asarray(b)[None], max_ratio, 4.0, horizon=100)
     policy = replace(policy, strength=jnp.array([strength]))
     rho = np.asarray(policy.rho(jnp.zeros(A, int), jnp.arange(A)))
     assert abs(b @ rho - 1.0) <= 1e-9
@@ -198,8 +200,9 @@ def test_one_step_weights_have_mean_one_under_practice(b, advice, max_ratio, str
 )
 def test_no_stay_weighs_more_than_the_largest_weight(support, strength, states, actions, max_ratio, max_weight):
     policy = assisted(max_ratio, max_weight, jnp.asarray(support), jnp.asarray(strength))
-    w, untouched, steps = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
+    w, untouched, steps, reach = compiled(policy.weigh, np.asarray(states), np.asarray(actions), np.ones(8, bool))
     assert float(steps[-1]) == float(w)
+    assert (np.abs(np.diff(steps, prepend=1.0)) <= np.asarray(reach) * (1 + 1e-12)).all()
     expected = 1.0
     for s, a in zip(states, actions, strict=True):
         if 0 <= s < S and support[s] >= 0.05:
@@ -230,7 +233,7 @@ def random_world(seed):
 def test_the_expected_gain_is_the_difference_of_values_exactly():
     """Every stay of a small world with its probability, under practice and under the assisted policy itself."""
     P, reward, initial, b = random_world(7)
-    policy = AssistedPolicy.from_practice(jnp.array([0, 1, 1]), jnp.asarray(b), 1.7, 1.9)
+    policy = AssistedPolicy.from_practice(jnp.array([0, 1, 1]), jnp.asarray(b), 1.7, 1.9, horizon=100)
     people, p_practice, p_assisted = [], [], []
     for states in itertools.product(range(3), repeat=4):
         for actions in itertools.product(range(2), repeat=3):
@@ -319,7 +322,7 @@ def hidden_bit(limits, support=None):
     taken = np.array([[0.7, 0.3], [0.15, 0.85]])  # by the hidden bit, in every state
     P, reward = rng.dirichlet(np.ones(3), (2, 3, 2)), rng.random((2, 3, 2)) / 3
     b = taken.mean(axis=0) if support is None else np.full(2, support)
-    policy = AssistedPolicy(jnp.array([0, 1, 1]), jnp.asarray(b[[0, 1, 1]]), *limits)
+    policy = AssistedPolicy(jnp.array([0, 1, 1]), jnp.asarray(b[[0, 1, 1]]), *limits, horizon=100)
     people, chances, advised = [], [], []
     for hidden, states in itertools.product(range(2), itertools.product(range(3), repeat=4)):
         for actions in itertools.product(range(2), repeat=3):
@@ -357,7 +360,7 @@ def test_the_model_of_a_program_that_sees_more_weighs_each_action_with_its_own_p
     those with the mean probability of the state do not."""
     taken, reward = np.array([0.9, 0.2]), np.array([0.3, 0.8])  # of the advice, by the hidden bit
     feature = TableValueFeature(2, 1, (), jnp.zeros(1))
-    policy = AssistedPolicy(jnp.zeros(1, int), jnp.asarray([taken.mean()]), math.inf, math.inf)
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.asarray([taken.mean()]), math.inf, math.inf, horizon=100)
     cells = [(bit, action) for bit in (0, 1) for action in (0, 1)]
     chances = np.array([0.5 * (taken[bit] if action == 0 else 1 - taken[bit]) for bit, action in cells])
     p = np.array([[[taken[bit] if action == 0 else 1 - taken[bit]]] for bit, action in cells])
@@ -389,7 +392,7 @@ def test_corrected_gains_stay_in_their_range(m, slope):
 def test_a_wrong_estimate_of_practice_is_corrected_as_far_as_the_feature_predicts_returns():
     """One decision, whose state decides the return: b* is a mean over two states with the same cell."""
     practice, f = np.array([0.2, 0.6]), np.array([-1.0, 1.0])
-    policy = AssistedPolicy(jnp.array([1, 1]), jnp.full(2, 0.4), 1.5, 4.0)
+    policy = AssistedPolicy(jnp.array([1, 1]), jnp.full(2, 0.4), 1.5, 4.0, horizon=100)
     pairs = list(itertools.product(range(2), range(2)))
     states, actions = (np.array(x)[:, None, None] for x in zip(*pairs, strict=True))
     rewards = 0.5 + 0.25 * f[states]  # treatment changes nothing, so every gain is 0
@@ -408,20 +411,6 @@ def test_a_slope_has_a_bound_whatever_was_released():
     assert read_slope(np.array([80.0, 100.0]), 1_000) == 0.5 and read_slope(np.array([-9.0, 0.0]), 100) == -0.5
     assert read_slope(np.array([1.0, -50.0]), 100) == pytest.approx(0.2)  # a square that noise has made negative
     assert read_slope(np.array([np.nan, 1.0]), 100) == read_slope(np.array([1.0, np.inf]), 100) == 0.0
-
-
-def test_several_stays_count_as_their_mean():
-    people = hostile_people(3)
-    clean = jax.tree.map(lambda x: np.asarray(x), people)
-    for statistic in (StayReturns(), Weights(assisted()), Gains(assisted(), centred(0.4)), Influences(assisted())):
-        whole = contributions(statistic, people)
-        alone = []
-        for stay in range(3):
-            one = jax.tree.map(lambda x, i=stay: x[:, i : i + 1], clean)
-            alone.append(contributions(statistic, one))
-        there = (clean.length > 0).astype(float)
-        mean = (np.stack(alone, 1) * there[..., None]).sum(1) / np.maximum(there.sum(1), 1)[:, None]
-        np.testing.assert_allclose(whole, mean, atol=1e-12)
 
 
 def stay(states, actions, rewards, nexts):

@@ -12,7 +12,7 @@ from privrl.statistics.counts import VisitCounts
 from privrl.statistics.off_policy import Gains, Influences, StayReturns, Weights
 from privrl.statistics.reported import ByGroup, CentredReturns, OfOutcome, Present
 
-SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2.001)
+SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2.001, horizon=2)
 PAIRS = ((4.0, 4.0), (6.0, 6.0))
 ODD = (0.0, 1.0, np.nan, -1.0, 2.0, 0.5, np.inf, -np.inf)
 
@@ -73,8 +73,8 @@ def person(groups, costs=None, lengths=(2, 2), rewards=1.0) -> Trajectory:
     ("groups", "lengths", "row"),
     [
         ((0, 1, 1, 1), (2, 2), 0),
-        ((0, 1, 1, 0), (0, 2), 1),  # the first stay is empty
-        ((0, 1, 1, 0), (-3, 1), 1),
+        ((0, 1, 1, 0), (0, 2), None),  # the first stay is empty
+        ((0, 1, 1, 0), (-3, 1), None),
         ((np.nan, 1, 1, 1), (2, 2), None),  # the first row decides, and it names no group
         ((0.5, 1, 1, 1), (2, 2), None),
         ((2, 1, 1, 1), (2, 2), None),
@@ -103,10 +103,10 @@ def test_sums_by_group_are_those_of_the_groups():
 @pytest.mark.parametrize(
     ("costs", "share"),
     [
-        ((1, 1, 3, 0), 0.25),  # stays of 2 and 3 of 10
-        ((30, 0, 0, 0), 0.5),  # the first stay counts as 10
-        ((6, 6, 0, 0), 0.5),
-        ((np.nan, 2, -5, np.inf), 0.1),
+        ((1, 1, 3, 0), 0.2),  # a first stay of 2 of 10
+        ((30, 0, 0, 0), 1.0),
+        ((6, 6, 0, 0), 1.0),
+        ((np.nan, 2, -5, np.inf), 0.2),
     ],
 )
 def test_an_outcome_is_a_share_of_its_largest_total(costs, share):

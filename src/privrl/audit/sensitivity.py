@@ -114,16 +114,16 @@ def search_sensitivities(
         i, j, _ = find_farthest(X)
         pair = climb(one.answers, pick_records(records, np.array([i, j])), rng, rounds)
         X = np.concatenate([X, one.answers(pair)])
-        everybody, filled = None, 0
+        joined, filled = None, 0
         if lattice and one.on_lattice:
-            everybody, filled = (
+            joined, filled = (
                 join_records(pair, records),
                 count_filled(
                     one.statistic, widen_records(pick_records(as_taken_by(one.statistic, pair), 0)), one.published
                 ),
             )
         for norm in norms:
-            for s in _moved(one, norm, X, everybody if norm in lattice else None, filled):
+            for s in _moved(one, norm, X, joined if norm in lattice else None, filled):
                 key = (s.release, s.statistic, s.adjacency, s.norm, s.arithmetic)
                 if key not in found or not s.ratio <= found[key].ratio:
                     found[key] = s

@@ -8,11 +8,22 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from privrl.cli.output import emit_error
+
 
 class Command(TyperCommand):
     """A command that takes every option once, unless the option is a list."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        given = list(args)  # the parser empties its list
+        try:
+            return self._parse(ctx, args)
+        except Exception as error:
+            if hasattr(error, "format_message"):  # an error of usage, which typer prints and then leaves
+                emit_error(error.format_message(), given)
+            raise
+
+    def _parse(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         for option, times in Counter(option for option in order if option.param_type_name == "option").items():
             if times > 1 and not option.multiple:

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import typer
 
 import privrl
+from privrl.cli.evaluated_folder import EvaluatedFolder
 from privrl.cli.next_pilot import suggest_pilot
 from privrl.cli.options.budget_options import BudgetOptions
 from privrl.cli.options.evaluation_options import (
     ComparisonOptions,
     SpendAnywayOption,
-    decision_json,
     evaluation_json,
-    show_decision,
     show_evaluation,
 )
 from privrl.cli.options.grouped import grouped
@@ -37,12 +36,7 @@ from privrl.studies.offline.table_fit import describe_held_out
 from privrl.studies.offline.task import assumption_of
 from privrl.studies.results.binding import EVALUATION, policy_sha256
 from privrl.studies.results.certified_evaluation import check_evaluation_folder
-from privrl.studies.results.result import Result
 
-_SUPPORTED = (
-    "{} `privrl fit --evaluate` saves the policy that it compares; in Python, `evaluation.released_policy` is the one "
-    "that was compared here."
-)
 _PLANNED_DELTA = 1e-6
 
 
@@ -102,7 +96,7 @@ def evaluate(
         return
     if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
-    check_file(context, out / EVALUATION, overwrite=overwrite)  # before anything is spent
+    check_file(context, out / EVALUATION, overwrite=True)  # what is there is judged by `check_evaluation_folder`
     signing = None if sign is None else read_private_key(sign)
     owner = None if public_key is None else read_public_key(public_key)
     crew.check_seed(seed)
@@ -130,18 +124,13 @@ def evaluate(
     save(out, partial(evaluation.save, overwrite=overwrite))
     place = str(policy) if policy.is_dir() else "POLICY"
     pilot = suggest_pilot(evaluation, evaluation.certificate.return_range, place)
-    replaced = out.resolve() == policy.resolve()
-    if isinstance(chosen, Result) and chosen.evaluation is not None and not replaced:
-        decision = chosen.decision  # with the evaluation in its own folder
-    else:
-        decision = evaluation.decide_on(chosen.policy if isinstance(chosen, Result) else chosen)
+    compared = EvaluatedFolder(evaluation, chosen, policy, replaced=out.resolve() == policy.resolve())
     if json:
         certificate = evaluation.certificate.to_json()
-        facts = {"policy": str(policy), **{name: certificate[name] for name in ("epsilon", "delta", "unit")}}
         emit(
             {
-                **decision_json(decision),
-                **facts,
+                **compared.to_json(),
+                **{name: certificate[name] for name in ("epsilon", "delta", "unit")},
                 "evaluation": evaluation_json(evaluation),
                 "pilot": pilot.to_json(),
                 "certificate": certificate,
@@ -149,9 +138,8 @@ def evaluate(
             }
         )
     else:
-        show_decision(decision)
-        if evaluation.decision.outcome == "released" and (decision is None or decision.outcome != "released"):
-            say(_SUPPORTED.format(evaluation.evidence.support))
+        for line in compared.lines():
+            say(line)
         say(str(evaluation.certificate))
         for rule in description.rules(evaluation.certificate.unit):
             say(rule)
@@ -184,7 +172,13 @@ def _plan(
             for name, public in (("public", True), ("estimated", False))
         }
     if json:
-        emit({"delta": delta, **{name: dataclasses.asdict(found) for name, found in widths.items()}})
+        emit(
+            {
+                "delta": delta,
+                "return_range": settings["return_range"],
+                **{name: dataclasses.asdict(found) for name, found in widths.items()},
+            }
+        )
         return
     lines = {
         "practice": "practice",
@@ -197,7 +191,11 @@ def _plan(
         for name, words in lines.items()
     ]
     slack = f", delta {delta:g}" if delta is not None else ""
-    title = f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}; no data were read"
+    low, high = settings["return_range"]
+    title = (
+        f"Widths of 95% intervals to expect from {people:,} people in the evaluation{slack}, in units of returns (in "
+        f"[{low:g}, {high:g}]); no data were read"
+    )
     show_table(title, ("estimate", *(f"practice is {name}" for name in widths)), rows, numbers=len(widths))
     say("A gain is certified if practice is public or was logged, and has no guarantee if it is estimated.")
     for name, one in widths.items():
@@ -213,13 +211,13 @@ def _describe_needed(name: str, widths: Widths) -> str:
     needed = widths.needed
     if needed is None:
         return f"If practice is {name}, the policy is always withheld."
-    if needed.least <= 1:
-        return f"If practice is {name}, there is an estimate of the gain with any number of people."
+    hides = name != "estimated" and needed.least == needed.estimate
+    why = "noise hides the largest gain that the limits allow" if hides else "the policy is always withheld"
     checked = (
         f" With {needed.enough:,}, each check of practice is passed in about 95% of studies, if practice follows the "
         "record alone."
     )
     return (
-        f"If practice is {name}, the policy is always withheld with fewer than {needed.least:,} people; you have "
-        f"{widths.people:,}.{checked if needed.enough > needed.least else ''}"
+        f"If practice is {name}, {why} with fewer than {needed.least:,} people; you have {widths.people:,}."
+        f"{checked if needed.enough > needed.least else ''}"
     )

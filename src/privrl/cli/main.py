@@ -11,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from privrl.cli.commands import Deferred
-from privrl.cli.output import complain
+from privrl.cli.output import complain_of
 from privrl.executors.failures import ShardError
 from privrl.privacy.store.errors import may_pass
 
@@ -109,22 +109,31 @@ def root(*, loaded: bool = False) -> TyperGroup:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code; `arguments` are those of the process unless given."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        root().main(args=None if arguments is None else list(arguments), prog_name="privrl")
+        root().main(args=given, prog_name="privrl")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except (OSError, ValueError, ImportError, ShardError) as error:
         _trace()
-        complain(f"Error: {error}")
+        complain_of(f"Error: {_describe(error)}", given)
         return 1 if may_pass(error) else 2  # after 1 a supervisor should start the service again
     except Exception as error:
         _trace()
-        complain(
+        complain_of(
             f"privrl failed: {type(error).__name__}. This looks like a mistake in privrl. Set PRIVRL_TRACEBACK=1 and "
-            "run it again to see where; what is printed then may hold values of your data: look before you share it."
+            "run it again to see where; what is printed then may hold values of your data: look before you share it.",
+            given,
         )
         return 1
     return 0
+
+
+def _describe(error: Exception) -> str:
+    """An error as a sentence; one of the system as the file, the reason and a remedy."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"`{os.fsdecode(error.filename)}`: {error.strerror}. Check the path, and who may read or write it."
+    return str(error)
 
 
 def _trace() -> None:

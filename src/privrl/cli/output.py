@@ -11,7 +11,11 @@ import typer
 from privrl.contracts.printing import printable
 
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print exactly one JSON object on standard output and nothing else.")
+    bool,
+    typer.Option(
+        "--json",
+        help="Print exactly one JSON object on standard output and nothing else; if the command fails, its `error`.",
+    ),
 ]
 
 _WIDEST = 10_000  # columns of a table that nothing limits
@@ -30,6 +34,18 @@ def say(text: str = "") -> None:
 def complain(*lines: str) -> None:
     """Lines that are not part of the result. They may quote a file, so line breaks are escaped too."""
     typer.echo("\n".join(map(printable, lines)), err=True)
+
+
+def complain_of(error: str, arguments: Sequence[str]) -> None:
+    """Prints why a command failed; with `--json` among its arguments also as its one JSON object."""
+    complain(error)
+    emit_error(error.removeprefix("Error: "), arguments)
+
+
+def emit_error(error: str, arguments: Sequence[str]) -> None:
+    """With `--json` among the arguments of a command that failed: the reason, as its one JSON object."""
+    if "--json" in arguments:
+        emit({"error": error})
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: int = 0) -> None:

@@ -1,6 +1,7 @@
 """`privrl pilot plan`, `init`, `simulate` and `show`: randomised trials of a learnt policy."""
 
 import dataclasses
+import json as json_text
 import math
 import os
 from pathlib import Path
@@ -135,6 +136,9 @@ def init(
     ] = None,
     looks: _Looks = 20,
     patience: _Patience = 30.0,
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="What the ids of people identify; default: the column of the fit.")
+    ] = None,
     overwrite: OverwriteOption = False,
 ) -> None:
     """Write the protocol of a pilot of a saved policy. Edit it before the first person is enrolled, not afterwards."""
@@ -148,19 +152,35 @@ def init(
     lowest, highest = (lowest if low is None else low), (highest if high is None else high)
     if lowest is None or highest is None:
         raise ValueError("The fit enforced no range of returns. Give `--low` and `--high`.")
+    tried, files = _arms(result, os.path.relpath(policy, out.parent), [use.strip() for use in arms.split(",")], out)
+    for file in files:
+        check_file(context, file, overwrite=overwrite)
     protocol = Protocol(
         name,
         people,
-        _arms(result, os.path.relpath(policy, out.parent), [use.strip() for use in arms.split(",")]),
+        tried,
         Outcome(outcome, lowest, highest, missing=lowest),
         epsilon,
         delta,
         looks=looks,
         patience=patience * _DAY,
     )
+    for file, content in files.items():
+        with whole_file(file) as scratch:
+            scratch.write_bytes(content)
     with whole_file(out) as scratch:
-        scratch.write_text(protocol.to_toml())
+        column = result.facts.get("table", {}).get("unit", result.certificate.unit)
+        protects = json_text.dumps(column if unit is None else unit, ensure_ascii=False)
+        entry = f"unit = {protects}  # what the ids of people identify; not part of the protocol"
+        scratch.write_text(f"{entry}\n{protocol.to_toml()}", encoding="utf-8")
     say(f"The protocol of `{name}` is in `{out}`. Its SHA-256: {protocol.sha256}")
+    for arm in tried:
+        if arm.file:
+            say(
+                f"Apps compute the advice of the arm `{arm.name}` from `{out.parent / arm.file}`, whose SHA-256 is in "
+                "the protocol. Keep the file next to it."
+                + (f" `{policy / 'policy.json'}` is the assisted policy." if _is_hidden(result, arm.use) else "")
+            )
     say(f"Read it, then try it: `privrl pilot simulate {out} --means ...`, and conduct it: `privrl serve init {out}`.")
 
 
@@ -337,12 +357,12 @@ def _read_means(text: str, protocol: Any) -> list[float]:
     return [(mean - low) / (high - low) for mean in given]
 
 
-def _arms(result: Any, place: str, uses: list[str]) -> tuple[Any, ...]:
-    """Current practice, and the named policies of a saved result."""
+def _arms(result: Any, place: str, uses: list[str], out: Path) -> tuple[tuple[Any, ...], dict[Path, bytes]]:
+    """Current practice and the named policies of a saved result; and the files from which apps compute advice."""
     from privrl.evaluation.decision import gives_advice
     from privrl.learners.trials.protocol import Arm
-    from privrl.studies.results.arm_policies import policy_of
-    from privrl.studies.results.binding import policy_sha256
+    from privrl.studies.results.arm_policies import arm_file, policy_of
+    from privrl.studies.results.binding import hash_files, policy_sha256
 
     names = {"whole": "advice", "assisted": "assisted"}
     if unknown := [use for use in uses if use not in names]:
@@ -352,8 +372,21 @@ def _arms(result: Any, place: str, uses: list[str]) -> tuple[Any, ...]:
             "The evaluation released no advice: the assisted policy of the folder leaves every decision to the "
             "clinician, so a pilot of it would compare practice with practice. Use `--arms whole`."
         )
-    found = [Arm(names[use], place, use, policy_sha256(policy_of(result, use))) for use in uses]  # type: ignore[arg-type]
-    return (Arm("practice"), *found)
+    found, files = [Arm("practice")], {}
+    for use in uses:
+        name, content = names[use], arm_file(result, use)
+        arm = Arm(name, place, use, policy_sha256(policy_of(result, use)))  # type: ignore[arg-type]
+        if content is not None:
+            file = f"{out.stem}-{name}.json"
+            files[out.parent / file] = content
+            arm = dataclasses.replace(arm, file=file, file_sha256=hash_files({file: content})[file])
+        found.append(arm)
+    return tuple(found), files
+
+
+def _is_hidden(result: Any, use: str) -> bool:
+    """Whether `policy.json` of the folder is another policy than the arm's."""
+    return use == "whole" and result.advice is not None
 
 
 def _shares(found: Any, arm: int) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from privrl.cli.commands import App
 from privrl.cli.options.csv_options import DecimalOption, DelimiterOption, EncodingOption, parse_delimiter
 from privrl.cli.options.targets import OverwriteOption, check_file
 from privrl.cli.output import JsonOption, complain, emit, say
-from privrl.data.prepare.raw import CsvFormat, csv_names
+from privrl.data.prepare.raw import CsvFormat, csv_names, refuse_text_ending
 from privrl.data.schema.table_description import TableDescription
 from privrl.data.schema.table_schema import declare_table
 from privrl.data.tables.draft import draft_from_names, draft_schema
@@ -38,6 +38,7 @@ def init(
         names = csv_names(table, CsvFormat(parse_delimiter(delimiter), decimal, encoding))
         draft = draft_from_names(names, table.name)
     else:
+        refuse_text_ending(table)
         draft = draft_schema(table)
     if out is None:
         say(draft.rstrip())

@@ -36,9 +36,9 @@ class AbstractDataset(AbstractBlocks):
 
     **Formal guarantee.** `batches` and `transitions` contain at most `max_episodes_per_unit` episodes of each unit,
     each of at most `horizon` steps, with states, actions and rewards inside their bounds, or else they raise. A
-    measurement outside its bounds is moved to the nearer bound. Which episodes of a unit are used depends on ids and on
-    randomness, not on the contents of the episodes. So replacing one unit replaces at most `max_episodes_per_unit` of
-    the episodes that are summed.
+    measurement outside its bounds is moved to the nearer bound. Of each unit the first episodes in
+    the table are used, whatever other units have. So replacing one unit replaces at most `max_episodes_per_unit` of the
+    episodes that are summed.
     """
 
     bounds: Bounds

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field
 from typing import TypedDict, Unpack, final
 
 import numpy as np
-from jaxtyping import Bool, Int, Shaped, UInt64
+from jaxtyping import Bool, Int, Shaped
 
 from privrl.data.dataset import AbstractDataset, Summary
 from privrl.data.rows.encoding import encode_block
 from privrl.data.rows.measured_columns import check_reported, check_vectors
-from privrl.data.rows.transitions import Block, following_states
+from privrl.data.rows.transitions import Block, following_states, keep_first
 from privrl.data.schema.columns import check_indices, check_propensities, check_rewards, refuse, to_whole_numbers
-from privrl.data.schema.fingerprints import hash_integers, hash_strings, keep_smallest, ranks, salt_of
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Bounds, Place, TableError
 from privrl.mdp.measurements import ENDED, NOT_RECORDED, Category, Feature, Measurement, check_measurements
@@ -32,7 +31,6 @@ class Public(TypedDict, total=False):
     units: Sequence[object] | Shaped[np.ndarray, " N"] | None
     max_episodes_per_unit: int
     reward_range: tuple[float, float]
-    seed: int | None
     least_propensity: float
     by: Category | None
     outcome: Feature | None
@@ -100,7 +98,6 @@ class Episodes(AbstractDataset):
         features: Sequence[Measurement] = (),
         max_episodes_per_unit: int = 1,
         reward_range: tuple[float, float] = (0.0, 1.0),
-        seed: int | None = None,
     ) -> "Episodes":
         """Build a dataset from arrays `[N, T]`, one line per episode.
 
@@ -122,7 +119,8 @@ class Episodes(AbstractDataset):
             lengths: `[N]`, at least 1. By default, every episode has `T` steps.
             units: `[N]`, the owner of each episode: whole numbers or texts, where 12, "12" and 12.0 are the same person
                 (see `privrl.privacy.canonical_id`). By default, every episode belongs to a different person, identified
-                by its position.
+                by its position. Episodes of one owner are in the order of time: if there are more than
+                `max_episodes_per_unit`, the first ones are used.
             propensities: `[N, T]`, the logged probabilities, in (0, 1], with which a program took the recorded actions.
             least_propensity: the public number below which no action of the program had a probability.
             extras: `[N, T, 2]`, what an evaluation only reports on: the position of the group in `by` (NaN: in no
@@ -130,8 +128,6 @@ class Episodes(AbstractDataset):
             by, outcome: as in `read_parquet`.
             horizon, num_states, num_actions, max_episodes_per_unit, reward_range: the public bounds, see `Bounds`.
             features: instead of `num_states`, the columns of a state, `Feature(...)` and `Category(...)`.
-            seed: makes the random choice of episodes reproducible if a unit has too many. By default, the operating
-                system draws it.
 
         Raises:
             TableError: if an array has the wrong shape or an entry is outside its bounds.
@@ -167,7 +163,7 @@ class Episodes(AbstractDataset):
 
         flat = {name: values[where] for name, values in arrays.items()}
         block = _checked_block(flat, owner, length, bounds, place)
-        keep = keep_smallest(owner, _ranks(owner, ids, salt_of(seed)), max_episodes_per_unit)
+        keep = keep_first(owner, max_episodes_per_unit)
         units_seen = int(owner.max()) + 1
         summary = Summary(units_seen, int(keep.sum()), int((~keep).sum()), len(block.states))
         everything = _grouped(block, np.ones(shape[0], bool))
@@ -231,19 +227,6 @@ def _numbered(
             raise TableError(f"Column `units` at episode {i}: {problem}")
         owner[i] = number.setdefault(name, len(number))
     return owner, tuple(number)
-
-
-def _ranks(owner: Int[np.ndarray, " N"], ids: tuple[bytes, ...] | None, salt: int) -> UInt64[np.ndarray, " N"]:
-    """A pseudo-random number for each episode, from its unit's id and its place among the unit's own episodes, so that
-    other people's episodes do not matter."""
-    if ids is None:  # every unit has one episode, so there is nothing to choose
-        return np.zeros(len(owner), np.uint64)
-    ends = np.cumsum([0, *(len(name) for name in ids)])
-    unit = hash_strings(ends, np.frombuffer(b"".join(ids), np.uint8), salt)
-    order = np.argsort(owner, kind="stable")
-    place = np.empty(len(owner), np.int64)
-    place[order] = np.arange(len(owner)) - np.searchsorted(owner[order], owner[order])
-    return ranks(unit[owner], hash_integers(place, salt))
 
 
 def _checked_block(

@@ -368,8 +368,8 @@ COMPLETE = "it depends on the recorded state and the action alone, as the study 
 
 
 def state_assumptions(assumption: Assumption, markov: bool, least_propensity: float) -> dict[str, Any]:
-    """What a study states about practice, for its certificate."""
-    stated: dict[str, Any] = {"who decided": WHO_DECIDED[assumption]}
+    """What a study compares, and what it states about practice, for its certificate."""
+    stated: dict[str, Any] = {"compared": "the first episode of each unit", "who decided": WHO_DECIDED[assumption]}
     if assumption == "randomised":
         stated["least probability of every action"] = least_propensity
     return stated | ({"what happens next": COMPLETE} if markov else {})

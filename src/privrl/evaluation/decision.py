@@ -9,6 +9,7 @@ The outcome never depends on a request: a policy that was asked for and changes 
 
 import enum
 import math
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -38,9 +39,17 @@ class Reason(enum.StrEnum):
     def sentence(self) -> str:
         return _SENTENCES[self]
 
+    @property
+    def clause(self) -> str:
+        """The sentence as it follows "because"."""
+        return f"{self.sentence[:1].lower()}{self.sentence[1:]}"
+
 
 _SENTENCES = {
-    Reason.NOT_COMPARED: "The policy was not compared with current practice.",
+    Reason.NOT_COMPARED: (
+        "The policy was not compared with current practice. To compare it, set people aside: "
+        "`privrl fit --evaluate .3`."
+    ),
     Reason.ANOTHER_POLICY: "The saved policy is not the one that was compared with current practice.",
     Reason.FOLLOWS_MORE: f"A check of practice failed: {HIDDEN_INFORMATION}.",
     Reason.INCONCLUSIVE: f"The checks of practice were inconclusive: {HIDDEN_INFORMATION}.",
@@ -52,7 +61,7 @@ _SENTENCES = {
         "In no situation is there advice that is estimated to be better than practice, and that practice is known to "
         "take often enough."
     ),
-    Reason.NO_ESTIMATE: "There is no estimate of what the advice would change.",
+    Reason.NO_ESTIMATE: "There is no estimate of the gain.",
     Reason.NO_GAIN: "The lower bound of the gain is not above 0.",
     Reason.REQUIRED_BETTER: "The policy was not shown to be better than practice, which was required.",
 }
@@ -83,6 +92,16 @@ class Bound:
             f"The decision rests on a one-sided lower bound of the gain: {self.lower:+.3f} at error rate "
             f"{self.error_rate:g} ({how[self.basis]})."
         )
+
+
+def describe_bound(bound: Bound | None, reasons: Collection[Reason]) -> str:
+    """A sentence about a bound; one above 0 does not count if anything speaks against a release. Empty without one."""
+    if bound is None:
+        return ""
+    if reasons and bound.lower > 0.0:
+        these = "this reason" if len(reasons) == 1 else "these reasons"
+        return f"For {these}, the lower bound of the gain that was computed ({bound.lower:+.3f}) does not count."
+    return bound.sentence
 
 
 @dataclass(frozen=True)
@@ -117,9 +136,18 @@ class Decision:
     @property
     def words(self) -> str:
         """The statement, the reasons and the bound that decided."""
-        said = [self.statement, *(reason.sentence for reason in self.reasons)]
-        said += [] if self.bound is None else [self.bound.sentence]
-        return " ".join([*said, self.limits] if self.limits else said)
+        said = (self.statement, *(reason.sentence for reason in self.reasons), self.bound_sentence, self.limits)
+        return " ".join(sentence for sentence in said if sentence)
+
+    @property
+    def bound_sentence(self) -> str:
+        """A sentence about the bound; empty without one."""
+        return describe_bound(self.bound, self.reasons)
+
+    @property
+    def is_about_another_policy(self) -> bool:
+        """Whether the evidence is about another policy than the one that was saved."""
+        return Reason.ANOTHER_POLICY in self.reasons
 
     @property
     def limits(self) -> str:

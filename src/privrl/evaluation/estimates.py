@@ -149,8 +149,9 @@ class Evaluation:
 
     @property
     def verdict(self) -> Standing:
-        """From the certified gain alone; without one, nothing is shown."""
-        return verdict_of(self.gain)
+        """Worse or not shown from the certified gain alone; better only if nothing speaks against a release."""
+        found = verdict_of(self.gain)
+        return "not shown" if found == "better" and (self.reasons or self.policy.is_silent) else found
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
@@ -192,7 +193,22 @@ class Evaluation:
 
     @property
     def line(self) -> str:
-        """The verdict in one line."""
+        """The verdict in one line, and why a lower bound above 0 does not count, if it does not."""
+        return f"{self.headline} {self.doubt}" if self.doubt else self.headline
+
+    @property
+    def doubt(self) -> str:
+        """Why a lower bound above 0 does not count; empty if there is no such bound, or if it counts."""
+        if self.bound is None or not self.bound.lower > 0.0 or not self.reasons:
+            return ""
+        return (
+            f"A lower bound was computed ({self.bound.lower:+.3f}), but it does not count, because "
+            f"{self.reasons[0].clause}"
+        )
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one sentence."""
         if self.gain is not None and self.verdict == "better":
             return f"Better than practice, by at least {self.gain.lower:+.3f} with 95% confidence."
         if self.gain is not None and self.verdict == "worse":
@@ -217,15 +233,17 @@ class Evaluation:
         ratio = self.policy.max_ratio
         if self.gain is not None:
             raised = f"With advice raised to at most {ratio:g} times its frequency: {self.gain.words()}"
-            said.append(f"{raised}; at least {self.gain.lower:+.3f} with 95% confidence.")
+            least = "" if self.doubt else f"; at least {self.gain.lower:+.3f} with 95% confidence"
+            said.append(f"{raised}{least}.")
         if self.assisted_gain is not None:
             raised = f"With advice raised to at most {ratio:g} times its frequency (practice estimated, no guarantee)"
             said.append(f"{raised}: {self.assisted_gain.words()}.")
         if self.model_gain is not None:
             said.append(f"Full advice (model, no guarantee): {self.model_gain.words()}.")
         missing = min(max(self.unsupported.value, 0.0), 1.0)
-        said.append(f"In {missing:.0%} of decisions there was too little data to advise; the clinician decides.")
-        if self.sensitivity is not None:
+        who = "the clinician decides" if not self.reasons else "the policy that was compared would not advise"
+        said.append(f"In {missing:.0%} of decisions there was too little data to advise; {who}.")
+        if self.sensitivity is not None and self.verdict != "not shown":
             said.append(
                 "An influence that was not recorded would overturn this verdict if it changed the odds of the advised "
                 f"treatment by a factor of {self.sensitivity:.2f} over an episode."

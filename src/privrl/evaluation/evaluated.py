@@ -65,7 +65,7 @@ class Evaluated(AbstractOfflineAnalysis):
             raise ValueError(f"`share` is {self.share}; it must lie in (0, 1).")
         check_range(*self.return_range)
         for pair in choose_limits(self.max_ratio, self.max_weight):
-            AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *pair)  # refuses limits out of range
+            AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *pair, horizon=self.horizon)  # refuses limits out of range
         check_randomised(self.assumption, self.least_propensity, self.space[1])
         if self.markov:
             check_markov(self.max_ratio, self.max_weight, values=self._modelled)

@@ -165,4 +165,4 @@ class Evaluator(AbstractEvaluator):
         return FITTED_STATES
 
     def _policy(self, support: Float[Array, " S"]) -> AssistedPolicy:
-        return AssistedPolicy(self.advice, support, *self.limits[0], self.rules, self.strength)
+        return AssistedPolicy(self.advice, support, *self.limits[0], self.rules, self.strength, horizon=self.horizon)

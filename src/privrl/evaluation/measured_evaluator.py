@@ -111,4 +111,4 @@ class MeasuredEvaluator(AbstractEvaluator):
     def _policy(self, support: Float[Array, " K"] | None) -> AssistedMeasuredPolicy:
         support = jnp.zeros(count_cells(self.advice.num_actions)) if support is None else support
         unit = find_unit(self.advice) if self.advantage_unit is None else self.advantage_unit
-        return AssistedMeasuredPolicy(self.advice, self.values, support, *self.limits[0], unit)
+        return AssistedMeasuredPolicy(self.advice, self.values, support, *self.limits[0], unit, horizon=self.horizon)

@@ -4,14 +4,16 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import jax.numpy as jnp
+import numpy as np
 
 from privrl.contracts.release import Declared
 from privrl.evaluation.comparing import ESTIMATED, VARIANCES
-from privrl.evaluation.confidence import Interval, variance_bound
+from privrl.evaluation.confidence import ERROR_RATE, Interval, variance_bound
 from privrl.evaluation.estimates import FITTED, FITTED_STATES, NEGLIGIBLE, Assumption
-from privrl.evaluation.limits import choose_limits
+from privrl.evaluation.limits import PAIRS, choose_limits
 from privrl.evaluation.model_gain import ABSOLUTE, LEAST_STRENGTH
 from privrl.evaluation.shares import MODEL, releases, skip_model
 from privrl.mdp.assisted import AssistedPolicy
@@ -33,12 +35,15 @@ class PeopleNeeded:
     """How many people an evaluation needs before a policy can be released; public numbers alone decide it.
 
     Attributes:
-        least: with fewer, the policy is withheld whatever the data show, because the checks of practice stay
-            inconclusive or there is no estimate of a gain.
+        estimate: with fewer, there is no estimate of a gain, or its noise alone hides the largest gain that the limits
+            allow.
+        least: with fewer, the policy is withheld whatever the data show: the same, or the checks of practice stay
+            inconclusive.
         enough: with this many, each check of practice is passed in about 95% of studies, if practice follows the
             recorded state alone.
     """
 
+    estimate: int
     least: int
     enough: int
 
@@ -93,7 +98,7 @@ def plan_widths(
     if budget.mechanism_of_rounds != "gaussian":
         raise PairingError("Widths are planned for Gaussian noise. Use `Central(epsilon=..., delta=...)`.")
     limits = choose_limits(max_ratio, max_weight)
-    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *limits[0])
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), *limits[0], horizon=1)
     public, modelled = public and not in_cells, modelled and not in_cells
     markov = markov and modelled
     settings = {"bounded": math.isfinite(policy.bound), "modelled": modelled, "in_cells": in_cells, "markov": markov}
@@ -103,7 +108,9 @@ def plan_widths(
     mu = math.sqrt(sum(ledger.parameter(d.name) ** 2 for d in declared if d.name in MODEL))
     modelled = modelled and mu > 0.0
     refused = modelled and people * mu < LEAST_STRENGTH
-    needed = people_needed(declared, budget, public=known, checked=checked, markov=markov)
+    needed = people_needed(
+        declared, budget, public=known, checked=checked, markov=markov, limits=limits, logged=assumption == "logged"
+    )
     practice = ledger.spend("practice")
     if refused:
         skip_model(ledger, declared)
@@ -158,6 +165,8 @@ def people_needed(
     public: bool,
     checked: bool = True,
     markov: bool = False,
+    limits: Limits = PAIRS,
+    logged: bool = False,
 ) -> PeopleNeeded | None:
     """How many people a release needs; `None` if no number is enough.
 
@@ -167,32 +176,59 @@ def people_needed(
         public: whether the probabilities of practice are.
         checked: whether a release needs checks of practice that are conclusive.
         markov: whether a model of the whole advice may decide.
+        limits: the pairs of limits that are compared.
+        logged: whether returns count from their lower bound, because weights are clipped.
     """
     ledger = budget.calibrate(declared)
     mu = {d.name: ledger.parameter(d.name) for d in declared}
-    return people_needed_at(mu, public=public, checked=checked, markov=markov)
+    return people_needed_at(mu, public=public, checked=checked, markov=markov, limits=limits, logged=logged)
 
 
 def people_needed_at(
-    mu: Mapping[str, float], *, public: bool, checked: bool = True, markov: bool = False
+    mu: Mapping[str, float],
+    *,
+    public: bool,
+    checked: bool = True,
+    markov: bool = False,
+    limits: Limits = PAIRS,
+    logged: bool = False,
 ) -> PeopleNeeded | None:
     """The same from mu of each release of the evaluator, by name; releases without checks of practice need none."""
     names = mu.keys()
-    ways: list[tuple[str, ...]] = []
+    ways: list[int] = []
     if "gain" in names:
-        ways.append(() if public else ("practice-table",))
+        table = 1 if public else math.ceil(LEAST_STRENGTH / mu["practice-table"])
+        ways.append(max(table, _people_beyond_noise(mu, limits, markov, logged)))
     if "nuisance" in names and markov:
-        ways.append(tuple(MODEL))
+        ways.append(math.ceil(LEAST_STRENGTH / math.hypot(*(mu[name] for name in MODEL))))
     if not ways:
         return None
-    strengths = [math.hypot(*(mu[name] for name in rests_on)) if rests_on else math.inf for rests_on in ways]
-    estimate = max(math.ceil(LEAST_STRENGTH / max(strengths)), 1)
+    estimate = max(min(ways), 1)
     if not checked or "residuals" not in names:
-        return PeopleNeeded(estimate, estimate)
-    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1))
+        return PeopleNeeded(estimate, estimate, estimate)
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), horizon=1)
     sums = PracticeResiduals(policy, TableValueFeature(1, 1, (), jnp.zeros(1)), arrival=public)
     noise = GaussianNoise(sums.l2("replace-one") / mu["residuals"], sums.shape)
-    return PeopleNeeded(*(max(estimate, _people_needed(noise, public, chance)) for chance in (0.0, 1.0)))
+    return PeopleNeeded(estimate, *(max(estimate, _people_needed(noise, public, chance)) for chance in (0.0, 1.0)))
+
+
+def _people_beyond_noise(mu: Mapping[str, float], limits: Limits, markov: bool, logged: bool) -> int:
+    """The fewest people with whom a lower bound above 0 is possible for one of the pairs of limits.
+
+    A weight of at most C with the mean 1 raises the mean return, as a share m of its range, to at most min(1, C m), so
+    the gain is at most min(1 - m, (C - 1) m) <= 1 - 1/C. The half width of the one-sided interval is at least z times
+    the root of p^2 + q + r (`showing.py`) over the number of people, whatever the data show. The noise p and q is that
+    of a mean return in the middle of its range, where it is smallest; with clipped weights, returns count from 0.
+    """
+    policy = AssistedPolicy(jnp.zeros(1, int), jnp.zeros(1), horizon=1)
+    centre, among = jnp.asarray(0.0 if logged else 0.5), len(limits) + markov
+    first, second = (Gains(policy, centre, squared=way, limits=limits, logged=logged) for way in (False, True))
+    noise = first.units * first.l2("replace-one") / mu["gain"]
+    square = second.units * second.l2("replace-one") / mu["gain-square"]
+    largest = np.array([max_weight for _, max_weight in limits])
+    z = NormalDist().inv_cdf(1.0 - ERROR_RATE / among)
+    half = z * np.sqrt(noise**2 + square + largest**2 * math.log(among / ERROR_RATE))
+    return math.ceil(float(np.min(half / (1.0 - 1.0 / largest))))
 
 
 def _people_needed(noise: GaussianNoise, public: bool, chance: float) -> int:

@@ -9,7 +9,8 @@ largest ratio c >= 1 and a largest weight C > 1, all public:
     rho(s, a)  = 1 - alpha + alpha 1{a = a*}/b*     one-step weight against practice
     w          = the product of rho; once w = C, the rest of the episode is left to practice (k = 1, alpha = 0, rho = 1)
 
-c = 1 is practice itself; an infinite c follows all advice that practice supports, until w = C. b* is kept in a table:
+c = 1 is practice itself; an infinite c follows all advice that practice supports, until w = C. From decision `horizon`
+on, nothing was evaluated, and practice decides (k = 1), even if an episode goes on. b* is kept in a table:
 one number for each state of a finite world, or for each cell of similar observations.
 
 The variance of w is what an evaluation pays for. One decision adds about alpha^2 (1-b*)/b* to it and alpha A to the
@@ -73,6 +74,11 @@ class Decisions(NamedTuple):
         rho = 1.0 - alpha + jnp.where(actions == self.advice, alpha / b, 0.0)
         return jnp.clip(rho, 0.0, self.ratio(max_ratio))
 
+    def largest_change(self, max_ratio: ArrayLike) -> Float[Array, "*shape"]:
+        """The largest |rho - 1| of any action: alpha if another one is taken, alpha (1-b*)/b* if the advised one is."""
+        b = jnp.clip(jnp.where(self.supported, self.support, 1.0), LEAST_SUPPORT, 1.0)
+        return self.alpha(max_ratio) * jnp.maximum(1.0, (1.0 - b) / b)
+
     def ratio(self, max_ratio: ArrayLike) -> Float[Array, "*shape"]:
         """1 + g (k - 1): how many times as often as in practice the advice may be taken here."""
         g = jnp.clip(self.strength, 0.0, 1.0)
@@ -90,12 +96,13 @@ class EpisodeWeights(NamedTuple):
     """The weights of one recorded episode, for every pair of a largest ratio and a largest weight.
 
     `steps` are those after each step, `last` is the one at the end. `untouched` is the part of `last` along which no
-    advice is drawn.
+    advice is drawn. `reach` is how far each step can move the weight, whatever is done at it: known before the action.
     """
 
     last: Float[Array, "*pairs"]
     untouched: Float[Array, "*pairs"]
     steps: Float[Array, "H *pairs"]
+    reach: Float[Array, "H *pairs"]
 
 
 def weigh_episode(
@@ -113,22 +120,22 @@ def weigh_episode(
     """
     p = None if logged is None else jnp.clip(jnp.where(jnp.isfinite(logged), logged, 1.0), _LEAST_LOGGED, 1.0)
 
-    def step(carry: tuple[Array, ...], x: tuple[Decisions, Array, Array, Array | None]) -> tuple[tuple, Array]:
+    def step(carry: tuple[Array, ...], x: tuple[Decisions, Array, Array, Array | None]) -> tuple[tuple, tuple]:
         (running, untouched, w), (here, action, on, taken) = carry, x
         ratio = ratio_at(running, max_ratio, max_weight)
         alpha, rho = here.alpha(ratio), here.rho(action, ratio)
         factor = rho if taken is None else 1.0 - alpha + jnp.where(action == here.advice, alpha / taken, 0.0)
         after = jnp.minimum(running * rho, max_weight), untouched * (1.0 - alpha), jnp.minimum(w * factor, _HUGE)
         kept = tuple(jnp.where(on, new, old) for new, old in zip(after, carry, strict=True))
-        return kept, weight_of(*kept)
+        return kept, (weight_of(*kept), jnp.where(on, running * here.largest_change(ratio), 0.0))
 
     def weight_of(running: Array, untouched: Array, w: Array) -> Array:
         return running if p is None else jnp.minimum(w, max_weight)
 
     ones = jnp.ones(max_ratio.shape)
-    kept, steps = jax.lax.scan(step, (ones, ones, ones), (at, actions, counted, p))
+    kept, (steps, reach) = jax.lax.scan(step, (ones, ones, ones), (at, actions, counted, p))
     last = weight_of(*kept)
-    return EpisodeWeights(last, jnp.minimum(kept[1], last), steps)
+    return EpisodeWeights(last, jnp.minimum(kept[1], last), steps, reach)
 
 
 def _public_draws(steps: int) -> Float[np.ndarray, "steps draws"]:
@@ -147,13 +154,15 @@ class AbstractAssisted(AbstractPolicy):
 
     `support` is b* of each cell, 0 if it is not known accurately enough. `max_ratio` is c >= 1: the advised action is
     taken at most c times as often as in practice. `max_weight` is C > 1: the weight of an episode never exceeds C, and
-    an episode that has reached it is left to practice. `rules` are public, and kept at every decision.
+    an episode that has reached it is left to practice. `rules` are public, and kept at every decision. `horizon` is the
+    number of decisions that were evaluated; later ones are left to practice.
     """
 
     support: eqx.AbstractVar[Float[Array, " K"]]
     max_ratio: eqx.AbstractVar[float]
     max_weight: eqx.AbstractVar[float]
     rules: eqx.AbstractVar[Rules]
+    horizon: eqx.AbstractVar[int]
 
     def __check_init__(self) -> None:
         if not self.max_ratio >= 1.0:
@@ -162,6 +171,8 @@ class AbstractAssisted(AbstractPolicy):
             raise ValueError(
                 f"`max_weight` is {self.max_weight}; it must be above 1, the weight at the start of an episode."
             )
+        if not self.horizon >= 1:
+            raise ValueError(f"`horizon` is {self.horizon}; it must be the number of decisions of an episode, above 0.")
 
     @abc.abstractmethod
     def choose(self, observations: Array, previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
@@ -234,9 +245,9 @@ class AbstractAssisted(AbstractPolicy):
         """C, the largest weight of an episode."""
         return self.max_weight
 
-    def ratio_at(self, weight: ArrayLike) -> Float[Array, "*n"]:
-        """How many times as often as in practice the advice may be taken at this weight of the episode."""
-        return ratio_at(weight, self.max_ratio, self.max_weight)
+    def ratio_at(self, weight: ArrayLike, step: ArrayLike = 0) -> Float[Array, "*n"]:
+        """How many times as often as in practice the advice may be taken at this weight and step of the episode."""
+        return jnp.where(jnp.asarray(step) < self.horizon, ratio_at(weight, self.max_ratio, self.max_weight), 1.0)
 
     def rho(self, observations: Array, actions: Int[Array, "*n"]) -> Float[Array, "*n"]:
         """The one-step weights at the start of an episode; 1 outside the world."""
@@ -257,6 +268,7 @@ class AbstractAssisted(AbstractPolicy):
         """
         ratio, weight = jnp.asarray((self.max_ratio, self.max_weight) if limits is None else limits, float).T
         at = self.decisions(observations, previous_actions(actions))
+        at = at._replace(support=jnp.where(jnp.arange(len(actions)) < self.horizon, at.support, 0.0))
         return weigh_episode(at, actions, counted, ratio, weight, logged)
 
     def changed_decisions(
@@ -270,9 +282,9 @@ class AbstractAssisted(AbstractPolicy):
         probability alpha, and else the recorded one. b* is used for alpha alone.
         """
 
-        def step(w: Array, x: tuple[Decisions, Array, Array, Array]) -> tuple[Array, Array]:
-            here, recorded, draw, on = x
-            ratio = self.ratio_at(w)
+        def step(w: Array, x: tuple[Decisions, Array, Array, Array, Array]) -> tuple[Array, Array]:
+            here, recorded, draw, on, number = x
+            ratio = self.ratio_at(w, number)
             alpha = here.alpha(ratio)
             action = jnp.where(draw < alpha, here.advice, recorded)
             after = jnp.minimum(w * here.rho(action, ratio), self.max_weight)
@@ -281,22 +293,29 @@ class AbstractAssisted(AbstractPolicy):
 
         at = self.decisions(observations, previous_actions(actions))
         draws = jnp.asarray(_public_draws(len(actions)))
-        return jax.lax.scan(step, jnp.ones(_DRAWS), (at, actions, draws, counted))[1]
+        steps = jnp.arange(len(actions))
+        return jax.lax.scan(step, jnp.ones(_DRAWS), (at, actions, draws, counted, steps))[1]
 
     def __call__(self, observations: object) -> Int[np.ndarray, "*n"]:
-        """The advice at these observations, or -1 to leave the decision to the clinician."""
+        """The advice at the first decision of an episode if it is certain to be given at these observations, else -1.
+
+        Advice with a probability below 1 must be drawn, as `start_episode` does. `advise` states the probability.
+        """
         checked = self.check(observations)
         cells = jax.eval_shape(self.cells, checked)
         advice, alpha = _decided(self, checked, jnp.full(cells.shape, NO_ACTION))
-        return np.where(np.asarray(alpha) > 0, np.asarray(advice), LEAVE)
+        return np.where(np.asarray(alpha) >= 1.0, np.asarray(advice), LEAVE)
 
     def advise(self, observation: Observation, *, previous: int | None = None) -> Advice:
-        """The advice for one observation, or none, the probability with which to give it, and what is unusual about
-        the observation.
+        """The advice at the first decision of an episode, the probability with which to give it, and what is unusual
+        about the observation.
+
+        Nothing is drawn, so there is no `action` unless the probability is 1: a program that always followed the advice
+        would exceed the limits that were evaluated. `start_episode` draws, and is for later decisions too.
 
         Arguments:
             observation: one observation, in the form that `check` takes.
-            previous: the action that was taken at the last decision of the episode; only rules use it.
+            previous: the action that was taken before, if it is known; only rules use it.
         """
         return ExportedPolicy(self.to_json()).advise(observation, previous=previous)
 

@@ -1,6 +1,7 @@
 """An assisted policy in a finite world, and its value there; `assistance.py` defines assistance."""
 
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ class AssistedPolicy(AbstractAssisted):
         max_weight: C > 1; the weight of an episode never exceeds C, and at C it is left to practice.
         rules: public rules, kept at every decision.
         strength: g of each state, in [0, 1]: how strongly advice is given there; by default 1 everywhere.
+        horizon: the number of decisions of an episode that were evaluated; from there on no advice is given.
     """
 
     advice: Int[Array, " S"] = eqx.field(converter=jnp.asarray)
@@ -39,6 +41,7 @@ class AssistedPolicy(AbstractAssisted):
     max_weight: float = eqx.field(static=True, converter=float, default=4.0)
     rules: Rules = eqx.field(static=True, default=Rules())
     strength: Float[Array, " S"] | None = None
+    horizon: int = eqx.field(static=True, converter=operator.index, kw_only=True)
 
     def __check_init__(self) -> None:
         if self.strength is not None and self.strength.shape != self.support.shape:
@@ -51,10 +54,13 @@ class AssistedPolicy(AbstractAssisted):
         practice: Float[ArrayLike, "S A"],
         max_ratio: float = 1.5,
         max_weight: float = 4.0,
+        *,
+        horizon: int,
     ) -> "AssistedPolicy":
         """Take the support from the probabilities `[S, A]` of practice."""
         advice, practice = jnp.asarray(advice), jnp.asarray(practice)
-        return cls(advice, practice[jnp.arange(len(advice)), advice], max_ratio, max_weight)
+        support = practice[jnp.arange(len(advice)), advice]
+        return cls(advice, support, max_ratio, max_weight, horizon=horizon)
 
     def choose(self, observations: Int[Array, "*n"], previous: Int[Array, "*n"] | None = None) -> Int[Array, "*n"]:
         return self.advice[jnp.maximum(self.cells(observations), 0)]
@@ -79,6 +85,7 @@ class AssistedPolicy(AbstractAssisted):
         """The whole policy as JSON; `ExportedPolicy` runs it without JAX."""
         return {
             "kind": ASSISTED_ON_STATES,
+            "horizon": self.horizon,
             "advice": np.asarray(self.advice).tolist(),
             "support": np.asarray(self.support).tolist(),
             "strength": np.asarray(self.strengths).tolist(),
@@ -90,7 +97,7 @@ class AssistedPolicy(AbstractAssisted):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result."""
-        own = ("advice", "support", "max_ratio", "max_weight")
+        own = ("advice", "support", "max_ratio", "max_weight", "horizon")
         found = {name: np.asarray(getattr(self, name)) for name in own} | {"strength": np.asarray(self.strengths)}
         return found | rules_array(self.rules)
 
@@ -103,7 +110,8 @@ class AssistedPolicy(AbstractAssisted):
             raise ValueError("`advice`, `support` and `strength` must be lists with one entry for each state.")
         check_strength(strength)
         rules = Rules.from_json(content.get("rules", ()), content.get("num_actions", 0))
-        return cls(advice, support, content["max_ratio"], content["max_weight"], rules, strength)
+        limits = (content["max_ratio"], content["max_weight"])
+        return cls(advice, support, *limits, rules, strength, horizon=content["horizon"])
 
     @property
     def supported(self) -> Bool[Array, " S"]:
@@ -201,10 +209,10 @@ def _added(world: _World, policy: AssistedPolicy, key: PRNGKeyArray) -> Float[Ar
     G, S, A, _ = world.moving.shape
     H, moving = world.advantage.shape[0], world.moving.reshape(-1, S)
 
-    def step(carry: tuple[Array, Array, Array], x: tuple[Array, Array, Array]) -> tuple[tuple, None]:
+    def step(carry: tuple[Array, Array, Array], x: tuple[Array, Array, Array, Array]) -> tuple[tuple, None]:
         s, w, total = carry
-        stage, advantage, u = x
-        at, ratio = policy.decisions(s), policy.ratio_at(w)
+        number, stage, advantage, u = x
+        at, ratio = policy.decisions(s), policy.ratio_at(w, number)
         alpha = at.alpha(ratio)
         total = total + alpha * advantage[s]
         a = jnp.where(u[0] < alpha, at.advice, _pick(world.acting, s, u[1]))
@@ -216,5 +224,5 @@ def _added(world: _World, policy: AssistedPolicy, key: PRNGKeyArray) -> Float[Ar
     stages = jnp.arange(H) if G > 1 else jnp.zeros(H, int)
     u = jr.uniform(later, (H, 3, _CHUNK))
     start = (s, jnp.ones(_CHUNK), jnp.zeros(_CHUNK))
-    (_, _, total), _ = jax.lax.scan(step, start, (stages, world.advantage, u))
+    (_, _, total), _ = jax.lax.scan(step, start, (jnp.arange(H), stages, world.advantage, u))
     return total

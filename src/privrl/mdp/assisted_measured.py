@@ -7,6 +7,7 @@ too large for some actions and too small for others. So b* is a mean over a cell
 weights always lie in their range, and their mean is 1 if practice is the same throughout each cell.
 """
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +24,7 @@ from privrl.mdp.rules import Rules
 from privrl.mdp.value_features import MeasuredValueFeature
 
 PROBABILITY_EDGES = (0.1, 0.16, 0.24, 0.34, 0.48, 0.65)
-_OWN = ("values", "measured_support", "max_ratio", "max_weight", "advantage_unit")
+_OWN = ("values", "measured_support", "max_ratio", "max_weight", "advantage_unit", "horizon")
 ASSISTED_ARRAY_NAMES = ARRAY_NAMES | set(_OWN)
 """The names of the arrays of a saved assisted policy on measurements."""
 
@@ -67,6 +68,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         max_ratio, max_weight: see `AbstractAssisted`.
         advantage_unit: g is the estimated advantage of the advice over practice, divided by this and cut at 1;
             `find_unit` gives it. 0: g is 1 everywhere.
+        horizon: the number of decisions of an episode that were evaluated; from there on no advice is given.
     """
 
     advice: MeasuredPolicy
@@ -75,6 +77,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     max_ratio: float = eqx.field(static=True, converter=float, default=1.5)
     max_weight: float = eqx.field(static=True, converter=float, default=4.0)
     advantage_unit: Float[Array, ""] = eqx.field(converter=jnp.asarray, default=0.0)
+    horizon: int = eqx.field(static=True, converter=operator.index, kw_only=True)
 
     def __check_init__(self) -> None:
         cells = count_cells(self.advice.num_actions)
@@ -122,6 +125,7 @@ class AssistedMeasuredPolicy(AbstractAssisted):
     def to_json(self) -> dict[str, object]:
         """The whole policy as JSON; `ExportedPolicy` runs it without JAX."""
         assistance = {
+            "horizon": self.horizon,
             "values": np.asarray(self.values).tolist(),
             "support": np.asarray(self.support).tolist(),
             "max_ratio": to_json_number(self.max_ratio),
@@ -140,16 +144,17 @@ class AssistedMeasuredPolicy(AbstractAssisted):
         kept = content["assistance"]
         values, support = (jnp.asarray(kept[name], float) for name in ("values", "support"))
         limits = (kept["max_ratio"], kept["max_weight"], _read_unit(float(kept["advantage_unit"])))
-        return cls(MeasuredPolicy.from_content(content), values, support, *limits)
+        return cls(MeasuredPolicy.from_content(content), values, support, *limits, horizon=kept["horizon"])
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The policy as named arrays, for a saved result."""
-        own = (self.values, self.support, self.max_ratio, self.max_weight, self.advantage_unit)
+        own = (self.values, self.support, self.max_ratio, self.max_weight, self.advantage_unit, self.horizon)
         return self.advice.arrays() | dict(zip(_OWN, map(np.asarray, own), strict=True))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "AssistedMeasuredPolicy":
         """Read the output of `arrays`."""
         advice = MeasuredPolicy.from_arrays({name: array for name, array in arrays.items() if name not in _OWN})
-        values, support, max_ratio, max_weight, unit = (jnp.asarray(arrays[name]) for name in _OWN)
-        return cls(advice, values, support, max_ratio.item(), max_weight.item(), _read_unit(unit))
+        values, support, max_ratio, max_weight, unit, horizon = (jnp.asarray(arrays[name]) for name in _OWN)
+        limits = (max_ratio.item(), max_weight.item(), _read_unit(unit))
+        return cls(advice, values, support, *limits, horizon=horizon.item())

@@ -10,7 +10,6 @@ This module is imported in a fraction of a second, because it needs neither JAX 
 import json
 import math
 import secrets
-import sys
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,8 @@ from typing import Any, Literal
 import numpy as np
 
 from privrl.mdp.measurements import Category, Feature, Measurement
-from privrl.mdp.observations import STATE, Unusual, read_row, read_state
+from privrl.mdp.observations import STATE, Unusual, read_row, read_state, whole_number
+from privrl.mdp.policy_format import check_policy, is_number
 from privrl.mdp.rules import Rules
 
 LEAVE = -1
@@ -71,8 +71,8 @@ class Advice:
         reason: why it is left: the whole policy was "withheld" and never advises, a rule forbids the policy's choice
             after the previous action ("rules"), practice takes it too rarely or too little is known ("too little
             support"), it is not estimated to be better than practice ("no advantage"), it was "not drawn", the running
-            weight has reached its limit ("weight reached"), or the policy has no such step ("past the horizon"). Empty
-            if there is an action.
+            weight has reached its limit ("weight reached"), or the policy has no such step, or none that was evaluated
+            ("past the horizon"). Empty if there is an action.
         unusual: values that are missing or outside the public bounds.
         probability: the probability with which the advice is given at this decision.
         choice, if_taken, otherwise: the policy's choice, and the factor of the running weight if it is taken or not.
@@ -117,9 +117,11 @@ class ExportedPolicy:
         if "class" in content:
             raise ValueError(f"This policy is a `{content['class']}`, which runs only as that class. Load its folder.")
         try:
-            self._read(content, kind)
-        except (AttributeError, LookupError, TypeError) as error:
-            raise ValueError(f"This is not the JSON of a {kind.removesuffix(', 1')}, or it is damaged.") from error
+            check_policy(content, assisted="assisted" in kind, measured="measurements" in kind)
+        except ValueError as error:
+            what = kind.removesuffix(", 1")
+            raise ValueError(f"This is not the JSON of a {what}, or it is damaged: {error}.") from error
+        self._read(content, kind)
 
     def _read(self, content: Mapping[str, Any], kind: str) -> None:
         self._content = content
@@ -132,23 +134,18 @@ class ExportedPolicy:
                 self._choose_by_step if kind == ON_STATES else self._choose_in_a_state
             )
             kept = content
-            if kind == ASSISTED_ON_STATES:
-                given = [content[name] for name in ("advice", "support", "strength")]
-                if {len(one) for one in given} != {self._num_states} or not all(_is_number(g, 1.0) for g in given[2]):
-                    raise TypeError
         else:
             self.columns = tuple(_column(one) for one in content["columns"])
             self._choose, kept = self._choose_on_measurements, content.get("assistance", {})
         self.is_assisted, self.is_withheld = kind in (ASSISTED, ASSISTED_ON_STATES), False
+        self._horizon: float = kept.get("horizon", math.inf)
         if self.is_assisted:
             limits = (float(kept[name]) for name in ("max_ratio", "max_weight", "least_support"))
-            if kind == ASSISTED and not _is_number(kept["advantage_unit"], sys.float_info.max):
-                raise TypeError
             self._limits = _Limits(*limits)
             strengths = kept.get("strength", [1.0] * len(kept["support"]))
             cells = zip(kept["support"], strengths, strict=True)
             self.is_withheld = not any(b >= self._limits.least_support and g > 0.0 for b, g in cells)
-        self.num_actions: int | None = len(content["advantages"]) if self.columns else content.get("num_actions")
+        self.num_actions = len(content["advantages"]) if self.columns else whole_number(content.get("num_actions"))
         self.rules = Rules.from_json(content.get("rules", ()), self.num_actions or 0)
 
     @classmethod
@@ -163,7 +160,9 @@ class ExportedPolicy:
     def advise(self, observation: Observation, *, step: int = 0, previous: int | None = None) -> Advice:
         """The policy's advice for one observation, without a random draw.
 
-        An assisted policy gives its advice with `probability` only: use `start_episode`, or `decide`.
+        An assisted policy gives its advice with `probability` only, so without a draw it has no `action` ("not drawn")
+        unless this is 1: use `start_episode`, or `decide` with a draw. Without `step`, the decision is the first one of
+        an episode.
 
         Arguments:
             observation: a mapping from names to values, in which a category is its text and a missing value is `None`
@@ -182,13 +181,12 @@ class ExportedPolicy:
         Arguments:
             observation: as in `advise`.
             state: what was kept from the decision before; `EpisodeState()` at the first one.
-            draw: a random number in [0, 1), a new one for every decision. `None`: the most probable choice, and advice
-                whenever its probability is above 0.
+            draw: a random number in [0, 1), a new one for every decision. `None`: the most probable choice, and no
+                advice that is not certain.
         """
         if draw is not None and not 0.0 <= draw < 1.0:
             raise ValueError(f"`draw` is {draw}; it must lie in [0, 1).")
-        if state.previous is not None:
-            self._check_action(state.previous, "`previous`")
+        state = self._check_episode(state)
         chosen = self._choose(observation, state, draw)
         if self.is_withheld:
             return Advice(None, "withheld", chosen.unusual, 0.0, None, 1.0, 1.0)
@@ -198,7 +196,8 @@ class ExportedPolicy:
             return Advice(chosen.action, "", chosen.unusual, 1.0, chosen.action, 1.0, 1.0)
         ratio = self._limits.ratio_at(state.weight)
         alpha, if_taken, otherwise = self._limits.weigh(chosen.support, chosen.strength, ratio)
-        reason: LeftBecause = "" if draw is None or draw < alpha else "not drawn"
+        given = alpha == 1.0 if draw is None else draw < alpha
+        reason: LeftBecause = "" if given else "not drawn"
         if alpha == 0.0:
             reason = self._limits.explain(chosen.support, ratio)
         action = None if reason else chosen.action
@@ -206,10 +205,10 @@ class ExportedPolicy:
 
     def record(self, state: EpisodeState, advice: Advice, action: int) -> EpisodeState:
         """What is kept for the next decision, after `action` was taken, by advice or by the clinician."""
-        self._check_action(action, "`action`")
+        state, action = self._check_episode(state), self._check_action(action, "`action`")
         factor = advice.if_taken if action == advice.choice else advice.otherwise
         weight = min(state.weight * factor, self._limits.max_weight, LARGEST_WEIGHT)
-        return EpisodeState(state.step + 1, weight, int(action))
+        return EpisodeState(state.step + 1, weight, action)
 
     def start_episode(self, state: EpisodeState | None = None, *, draw: Callable[[], float] | None = None) -> "Episode":
         """Advise in one episode, decision by decision.
@@ -220,24 +219,39 @@ class ExportedPolicy:
         """
         return Episode(self, state or EpisodeState(), draw or random_draw)
 
-    def _check_action(self, action: object, what: str) -> None:
-        number = int(action) if isinstance(action, (int, np.integer)) and not isinstance(action, bool) else -1
-        if not 0 <= number < (self.num_actions or math.inf):
+    def _check_episode(self, state: EpisodeState) -> EpisodeState:
+        """Refuse a state of which a part was lost, such as a weight that JSON has turned into null."""
+        step, largest = whole_number(state.step), min(self._limits.max_weight, LARGEST_WEIGHT)
+        if step is None or step < 0 or not is_number(state.weight, 0.0, largest):
+            raise ValueError(
+                f"The state of an episode must have a `step` that is a whole number from 0 and a `weight` from 0 to "
+                f"{largest:g}. This one does not, so the episode cannot be continued with advice. Leave the rest of it "
+                "to the clinician."
+            )
+        previous = None if state.previous is None else self._check_action(state.previous, "`previous`")
+        return EpisodeState(step, state.weight, previous)
+
+    def _check_action(self, action: object, what: str) -> int:
+        number = whole_number(action)
+        if number is None or not 0 <= number < (self.num_actions or math.inf):
             allowed = "not below 0" if self.num_actions is None else f"in [0, {self.num_actions})"
             raise ValueError(f"{what} must be a whole number {allowed}: an action.")
+        return number
 
     def _choose_by_step(self, observation: object, state: EpisodeState, draw: float | None) -> "_Choice":
         at, steps = read_state(observation, self._num_states, self._state_names), self._content["steps"]
-        if state.step >= self._content["horizon"]:
+        if state.step >= self._horizon:
             return _Choice(None, reason="past the horizon")
         found = steps[state.step if len(steps) > 1 else 0][at]
-        return self._unless_forbidden(_Choice(found if isinstance(found, int) else _draw(found, draw)), at, state)
+        choice = _draw(found, draw) if isinstance(found, Sequence) else int(found)
+        return self._unless_forbidden(_Choice(choice), at, state)
 
     def _choose_in_a_state(self, observation: object, state: EpisodeState, draw: float | None) -> "_Choice":
         at = read_state(observation, self._num_states, self._state_names)
+        if state.step >= self._horizon:
+            return _Choice(None, reason="past the horizon")
         advice, support, strength = (self._content[name][at] for name in ("advice", "support", "strength"))
-        found = _Choice(advice, support, strength=strength)
-        return self._unless_forbidden(found, at, state)
+        return self._unless_forbidden(_Choice(int(advice), support, strength=strength), at, state)
 
     def _unless_forbidden(self, found: "_Choice", at: int, state: EpisodeState) -> "_Choice":
         if self.rules and not self.rules.allowed({STATE: float(at)}, state.previous)[found.action or 0]:
@@ -246,6 +260,8 @@ class ExportedPolicy:
 
     def _choose_on_measurements(self, observation: Any, state: EpisodeState, draw: float | None) -> "_Choice":
         values, unusual = read_row(self.columns, observation)
+        if state.step >= self._horizon:
+            return _Choice(None, unusual=unusual, reason="past the horizon")
         row = {column.name: value for column, value in zip(self.columns, values, strict=True)}
         content, phi = self._content, self._features(row)
         likely = [
@@ -358,14 +374,10 @@ class _Limits:
         return alpha, min(1.0 - alpha + alpha / min(support, 1.0), ratio), 1.0 - alpha
 
 
-def _is_number(value: object, largest: float) -> bool:
-    """Whether it is a number in [0, `largest`]."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0.0 <= value <= largest
-
-
 def _column(content: Mapping[str, Any]) -> Measurement:
-    settings = {name: value for name, value in content.items() if name != "kind"}
-    return (Feature if content["kind"] == "feature" else Category)(**settings)
+    if content["kind"] == "category":
+        return Category(content["name"], content["values"], content["missing"])
+    return Feature(*(content[part] for part in ("name", "low", "high", "missing", "log")))
 
 
 def _position(column: Any, value: float) -> float:

@@ -102,10 +102,19 @@ def read_state(observation: object, num_states: int, names: Sequence[str] = ()) 
             known = "give the number of the state" if not names else "the name is unknown, or two states have it"
             raise ValueError(f"The state is given by a name: {known}.")
         return found[0]
-    whole = isinstance(observation, (int, np.integer)) and not isinstance(observation, bool)
-    if not whole or not 0 <= int(observation) < num_states:  # type: ignore[call-overload]
+    number = whole_number(observation)
+    if number is None or not 0 <= number < num_states:
         raise ValueError(f"A state must be a whole number in [0, {num_states}): a state of the world.")
-    return int(observation)  # type: ignore[call-overload]
+    return number
+
+
+def whole_number(value: object) -> int | None:
+    """The value, if it is a whole number, also one that is written as 1.0; `None` for anything else."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    return int(value) if math.isfinite(value) and value == int(value) else None
 
 
 def _check_names(columns: Sequence[Measurement], observation: Mapping[str, object]) -> None:
@@ -123,9 +132,10 @@ def _entry(column: Measurement, value: object) -> float:
         return _number(column, value)
     if isinstance(value, (bool, np.bool_)):
         value = "true" if value else "false"
-    if not isinstance(value, (str, int, np.integer)) or str(value) not in column.values:
+    text = value if isinstance(value, str) else str(whole_number(value))
+    if (text is not value and whole_number(value) is None) or text not in column.values:
         raise ValueError(f"`{column.name}` is not one of its categories: {', '.join(column.values)}.")
-    return float(column.values.index(str(value)))
+    return float(column.values.index(text))
 
 
 def _position(column: Measurement, value: object) -> float:

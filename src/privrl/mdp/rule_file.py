@@ -35,6 +35,15 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
 _MAX_CASES = 100_000
+_NOT_IN_IF = {
+    "or": "`or` is not supported. Write two rules with the same `then`; for values of one column, `ward in icu, home`.",
+    "and": "`and` is not supported. Write a list of conditions, which must all hold.",
+}
+_NOT_IN_THEN = {
+    "or": "`or` is not supported. Write one limit on what is allowed, for example `action in 0, 1`.",
+    "and": "`and` is not supported. Write a list of limits, which must all hold.",
+}
+"""What to do about a word that joins two conditions, if they cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -78,19 +87,27 @@ def read_rules(source: RulesLike, words: Vocabulary) -> Rules:
 
 def _entries(source: str | Path | Mapping[str, object] | Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
     content: object = source
+    what = f"`{source}`" if isinstance(source, str | Path) else "The content of a file of rules"
     if isinstance(source, str | Path):
         try:
             content = tomllib.loads(Path(source).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ValueError(
+                f"The file of rules `{source}` cannot be read: {error.strerror}. Give the path of a TOML file with "
+                "entries `[[rule]]`."
+            ) from None
         except UnicodeDecodeError:
             raise ValueError(f"`{source}` is not a text file. Give a TOML file of rules.") from None
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"`{source}` is not a TOML file: {error}.") from None
     if isinstance(content, Mapping):
         if set(content) != {"rule"}:
-            raise ValueError("A file of rules must have entries `[[rule]]` and nothing else.")
+            raise ValueError(f"{what} must have entries `[[rule]]` and nothing else.")
         content = content["rule"]
     if not isinstance(content, Sequence) or isinstance(content, str) or not content:
-        raise ValueError("There must be at least one rule: `[[rule]]` with `then`, and with `if` unless it is always.")
+        raise ValueError(
+            f"{what} must have at least one rule: `[[rule]]` with `then`, and with `if` unless it is always."
+        )
     return list(content)
 
 
@@ -101,6 +118,7 @@ def _compile(entry: object, number: int, words: Vocabulary) -> ActionRule:
     if not then:
         raise ValueError(f"Rule {number} has no limit. Give `then`, for example `action <= 2`.")
     text = f"if {' and '.join(when)} then {' and '.join(then)}" if when else f"always {' and '.join(then)}"
+    one, remedies = "", _NOT_IN_IF
     try:
         conditions, after = [], []
         for one in when:
@@ -109,9 +127,12 @@ def _compile(entry: object, number: int, words: Vocabulary) -> ActionRule:
                 after.append(_level_test(name.removeprefix(PREVIOUS).strip() or ACTION, test, words))
             else:
                 conditions.append(_condition(name, test, words))
-        limits = [_level_test(*_parse(one), words) for one in then]
+        limits, remedies = [], _NOT_IN_THEN
+        for one in then:
+            limits.append(_level_test(*_parse(one), words))
     except ValueError as error:
-        raise ValueError(f"Rule {number}, `{text}`: {error}") from None
+        joined = next((f" {remedy}" for word, remedy in remedies.items() if word in one.split()), "")
+        raise ValueError(f"Rule {number}, `{text}`: {error}{joined}") from None
     relative = bool(after) or any(limit.relative for limit in limits)
     allowed = [_allowed(limits, after, previous, words.num_actions) for previous in [None, *range(words.num_actions)]]
     return ActionRule(text, tuple(conditions), tuple(allowed) if relative else (allowed[0],))

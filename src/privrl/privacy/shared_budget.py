@@ -17,6 +17,10 @@ A reservation is a release of the store without a value of interest: one transac
 the limit, a hash chain and an audit log. A process that dies at any time has reserved its cost or not; if a study is
 resumed under the same id, it is not charged again.
 
+A reservation pays for one store of a study. The guarantee therefore assumes that the store of a study is not copied or
+restored from its reservation on: two copies that are resumed have the same id and each draw noise, under one
+reservation. The audit log of the study's store (`--store-log`) refuses the copy that lacks events of the other.
+
 **Older copies.** A copy of the file that was restored has forgotten later studies. The audit log detects this: it is
 made with the budget, its place is written in the budget, and a reservation is in the log before it is returned. A
 budget whose log is missing is refused. If budget and log are both replaced by older copies of one time, nothing is
@@ -54,7 +58,7 @@ MU, EPSILON, DELTA = "mu^2", "epsilon", "delta"
 _KIND = "budget of several studies"
 _STUDY_ID = "id in shared budgets"
 _BITS = 39  # of a pool, counted in its steps; 2^39 * 1e-12 < 1
-_STUDIES = 10  # that find a part of delta', each
+_STUDIES = 10  # that find an equal part of delta', each
 _NAME_LENGTH = 200
 _RESERVATION = re.compile(r"study ([0-9a-f]{32}) of a shared budget ")
 
@@ -151,12 +155,12 @@ class BudgetTerms:
 
         Gaussian releases have one way, mu^2. A study with other noise may instead be taken as a whole, at its epsilon:
         by the mu that dominates it, or from `other_epsilon`. With Poisson sampling this epsilon is the one at a tenth
-        of `other_delta`, which the study takes too.
+        of the pool `other_delta`, rounded down to its step, which the study takes too: ten such studies fit.
         """
         limits = self.limits
         ways = [{MU: gdp_cost(events)}]
         if any(event.mechanism != "gaussian" or event.sampling < 1 for event in events):
-            delta = self.other_delta / _STUDIES if any(event.sampling < 1 for event in events) else 0.0
+            delta = _round_down(limits[DELTA], _STUDIES) if any(event.sampling < 1 for event in events) else 0.0
             epsilon = epsilon_of(events, delta, adjacency=self.adjacency)
             if math.isfinite(epsilon):
                 ways.append({MU: Fraction(dominating_mu(epsilon)) ** 2, DELTA: Fraction(delta)})
@@ -506,9 +510,9 @@ def _step(limit: float) -> Fraction:
     return Fraction(2) ** (math.frexp(limit)[1] - _BITS)
 
 
-def _round_down(limit: float) -> float:
-    """The limit of a pool, a multiple of its step."""
-    return float(Fraction(limit) // _step(limit) * _step(limit)) if limit else 0.0
+def _round_down(limit: float, parts: int = 1) -> float:
+    """The limit of a pool, or one of equal parts of it, a multiple of the pool's step."""
+    return float(Fraction(limit) / parts // _step(limit) * _step(limit)) if limit else 0.0
 
 
 def _round_up(amount: Fraction, limit: float) -> Fraction:

@@ -106,10 +106,10 @@ def _explain_records(certificate: Certificate) -> str:
     if most is None:
         return f"Each {unit} is counted once."
     if most == 1:
-        return f"One episode of each {unit} is used; if there were more, one was drawn at random."
+        return f"One episode of each {unit} is used; if there were more, the first one in the data."
     return (
-        f"At most {most} episodes of each {unit} are used; if there were more, that many were drawn at random. The "
-        "number of unused episodes is not public."
+        f"At most {most} episodes of each {unit} are used; if there were more, the first ones in the data. The number "
+        "of unused episodes is not public."
     )
 
 

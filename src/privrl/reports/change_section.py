@@ -5,16 +5,19 @@ The situations of a withheld policy are listed only for review. Everything follo
 """
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 from markupsafe import Markup
 
-from privrl.evaluation.confidence import Interval
 from privrl.evaluation.decision import Decision, Reason
 from privrl.evaluation.estimates import Evaluation
+from privrl.evaluation.evaluated import EVALUATE
+from privrl.evaluation.shares import releases
+from privrl.evaluation.showing import Candidate
 from privrl.evaluation.widths import PeopleNeeded, people_needed_at
 from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
@@ -58,6 +61,7 @@ def render_changes(
         "changes.html",
         decision=decision,
         alone=alone,
+        another=decision.is_about_another_policy,
         unit=certificate.unit,
         changed=evaluation.changed,
         unsupported=min(max(evaluation.unsupported.value, 0.0), 1.0),
@@ -150,10 +154,16 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
     unit, people = certificate.unit, evaluation.people
     needed = _find_needed(evaluation, certificate)
     for reason in decision.reasons:
-        if reason is Reason.INCONCLUSIVE and needed is not None:
+        if reason is Reason.ANOTHER_POLICY:
+            yield (
+                "The saved policy is not the one that was compared, so more data cannot lead to its release. Save the "
+                "policy that is compared: `privrl fit --evaluate`, or in Python `evaluation.released_policy`."
+            )
+        elif reason is Reason.INCONCLUSIVE and needed is not None:
+            never = f"; with fewer than {needed.least:,} they never do" if people < needed.least else ""
             yield (
                 f"The checks of practice need more {unit}s: about {needed.enough:,} held out at this budget pass them "
-                f"in 95% of studies, if practice follows the record; there were {people:,}."
+                f"in 95% of studies, if practice follows the record{never}. There were {people:,}."
             )
         elif reason is Reason.FOLLOWS_MORE:
             yield (
@@ -166,7 +176,7 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
         elif reason is Reason.NO_SUPPORT:
             yield f"More {unit}s, or coarser situations, so that each was seen often enough."
         elif reason is Reason.NO_ESTIMATE:
-            if needed is not None and people < needed.least:
+            if needed is not None and people < needed.estimate:
                 fixed = (
                     evaluation.public
                     or evaluation.assumption in ("logged", "randomised")
@@ -174,42 +184,113 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
                 )
                 give = "" if fixed else "give `--practice`, or "  # which lists numbered states
                 yield (
-                    f"An estimate of the gain: {give}evaluate on more {unit}s. At this budget it needs at least "
-                    f"{needed.least:,} {unit}s."
+                    f"An estimate of the gain: {give}evaluate on more {unit}s. At this budget the estimate alone needs "
+                    f"about {needed.estimate:,} {unit}s."
                 )
         elif reason is Reason.NO_GAIN:
-            yield _explain_gain(evaluation, unit)
-        elif reason is Reason.ANOTHER_POLICY:
-            yield f"An evaluation of the saved policy on {unit}s who were not learnt from (`privrl evaluate`)."
+            yield _explain_gain(evaluation, certificate)
+
+
+def _find_noise(certificate: Certificate, name: str) -> float:
+    """The standard deviation of the noise of one of the evaluation's releases; 0 if it has none."""
+    for release in certificate.releases:
+        if str(release["name"]).rpartition(": ")[2] == name and release["noise"]:
+            return float(release["noise"][-1]["scale"])
+    return 0.0
+
+
+def _return_width(certificate: Certificate) -> float:
+    """The width of the range of returns."""
+    ends = certificate.bounds.get("return range")
+    low, high = ends if isinstance(ends, list | tuple) and len(ends) == 2 else (0.0, 1.0)
+    return float(high) - float(low)
+
+
+def _is_gaussian(certificate: Certificate) -> bool:
+    """Whether all noise of the evaluation is."""
+    own = [event for event in certificate.events if event.group in (None, EVALUATE)]
+    return all(event.mechanism == "gaussian" for event in own)
 
 
 def _find_needed(evaluation: Evaluation, certificate: Certificate) -> PeopleNeeded | None:
-    """How many people the evaluation needs at its budget; `None` if that is not known."""
-    mu: Mapping[str, float] = {
-        event.name.rpartition(": ")[2]: event.parameter
-        for event in certificate.events
-        if event.mechanism == "gaussian" and event.group in (None, "evaluate")
-    }
-    if not 0.0 < mu.get("residuals", 0.0) < np.inf:
+    """How many people the evaluation needs at its budget; `None` if that is not known.
+
+    Every release has a public share of mu^2. The mean return always keeps its share, and its sensitivity is 1, so its
+    noise gives the mu of all others, also of those that were skipped.
+    """
+    noise = _find_noise(certificate, "practice")
+    if noise <= 0.0 or not math.isfinite(noise) or not _is_gaussian(certificate):
         return None
-    table = mu.get("practice-table", 0.0)
-    given = {"gain": 1.0, "residuals": mu["residuals"], "practice-table": table}  # releases that were skipped have none
-    return people_needed_at(given, public=evaluation.public or table <= 0.0)
+    declared = releases(
+        public=evaluation.public,
+        bounded=certificate.bounds.get("largest weight") is not None,
+        modelled=evaluation.markov,
+        in_cells="columns" in certificate.bounds,
+        assumption=evaluation.assumption,
+        markov=evaluation.markov,
+    )
+    weights = {one.name: one.weight for one in declared}
+    mu = {name: math.sqrt(weight / weights["practice"]) / noise for name, weight in weights.items()}
+    return people_needed_at(
+        mu,
+        public=evaluation.public or evaluation.assumption in ("logged", "randomised"),
+        checked=evaluation.assumption == "checked",
+        markov=evaluation.markov,
+    )
 
 
-def _explain_gain(evaluation: Evaluation, unit: str) -> str:
-    """How many people a gain of the size that was estimated needs."""
-    gain: Interval | None = evaluation.gain or evaluation.assisted_gain or evaluation.model_gain
-    if gain is None or gain.value <= 0.0:
+def _explain_gain(evaluation: Evaluation, certificate: Certificate) -> str:
+    """How many people a gain of the size that was estimated needs, for the limits that need the fewest."""
+    unit, candidates = certificate.unit, _list_candidates(evaluation, certificate)
+    if all(one.gain.value <= 0.0 for one in candidates):
         return (
             f"The estimate of the gain is not above 0. More {unit}s make it more precise, not larger: learn another "
             "policy, or try one in a pilot (`privrl pilot`)."
         )
-    times = ((gain.value - gain.lower) / gain.value) ** 2
+    best = max(candidates, key=lambda one: one.gain.value)
+    if not _is_gaussian(certificate):
+        return f"{_describe_gain(best, certificate)} More {unit}s held out, or a larger budget, would narrow this."
+    among = len(candidates)
+    found = [(needed, one) for one in candidates if (needed := one.people_to_show(evaluation.people, among))]
+    if not found:
+        return (
+            f"{_describe_gain(best, certificate)} No number of {unit}s is enough for a gain of this size, because the "
+            "allowance for errors of the estimated practice is larger: give `--practice`, or log the probability of "
+            "each decision."
+        )
+    needed, one = min(found, key=lambda pair: pair[0])
     return (
-        f"The estimate is {gain.value:+.3f}, but anything from {gain.low:+.3f} to {gain.high:+.3f} fits the data. If "
-        f"the estimate is right, about {_round_up(times * evaluation.people):,} {unit}s held out would show it."
+        f"{_describe_gain(one, certificate)} If the estimate is right, about {_round_up(needed):,} {unit}s held out at "
+        "this budget would show a gain in half of all studies."
     )
+
+
+def _describe_gain(one: Candidate, certificate: Certificate) -> str:
+    gain = one.gain.scaled(_return_width(certificate))
+    return (
+        f"The estimate of the gain {one.name} is {gain.value:+.3f}, but anything from {gain.low:+.3f} to "
+        f"{gain.high:+.3f} fits the data."
+    )
+
+
+def _list_candidates(evaluation: Evaluation, certificate: Certificate) -> list[Candidate]:
+    """The gains that were compared, as shares of the range of returns, with the noise of each."""
+    unit = 1.0 / _return_width(certificate)
+    noise, square = (_find_noise(certificate, name) for name in ("gain", "gain-square"))
+    found = [
+        Candidate(
+            f"with limits {one.max_ratio:g}/{one.max_weight:g}",
+            one.gain.scaled(unit),
+            noise * math.sqrt(one.max_weight),  # each entry is divided by the root of its largest weight
+            square * one.max_weight,
+            one.max_weight,
+        )
+        for one in evaluation.pairs
+    ]
+    if evaluation.markov and evaluation.model_gain is not None:
+        noise, square = (_find_noise(certificate, name) for name in ("model-gain", "model-square"))
+        found.append(Candidate("without limits", evaluation.model_gain.scaled(unit), noise, square))
+    return found
 
 
 def _round_up(number: float) -> int:

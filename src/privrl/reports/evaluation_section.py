@@ -1,6 +1,7 @@
 """The part of a page that compares a policy with current practice: the verdict, intervals, and assumptions."""
 
 import math
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -70,7 +71,7 @@ def render_evaluation(
             numbers=(1, 2),
             stacked=True,
         )
-    odds = evaluation.sensitivity
+    odds = None if evaluation.verdict == "not shown" else evaluation.sensitivity
     return render(
         "evaluation.html",
         evaluation=evaluation,
@@ -181,7 +182,7 @@ def compute_shares(policy: AssistedPolicy, ratio: float, seen: Float[np.ndarray,
         ratio: the largest factor by which the policy may raise an action's probability.
         seen: the share of visits to each state under current practice.
     """
-    changed = AssistedPolicy(policy.advice, policy.support, ratio, policy.max_weight, strength=policy.strength)
+    changed = replace(policy, max_ratio=ratio)
     alpha, support = np.asarray(changed.alpha), np.asarray(changed.support)
     return Shares(float(seen @ alpha), float(seen @ (alpha * (1.0 - support))))
 

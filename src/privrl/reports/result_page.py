@@ -54,6 +54,7 @@ def render_result(
     names = names.with_doses(_count_doses(result.report.get("table")))
     decision = saved.decision
     withheld = decision is not None and decision.outcome == "withheld"
+    another = decision is not None and decision.is_about_another_policy
     certificate = replace(signed, unit=to_noun(signed.unit))
     result = replace(result, certificate=certificate)
     situations = read_situations(result)
@@ -72,7 +73,11 @@ def render_result(
         signed=str(signed),
         parts=CertificateParts.from_certificate(certificate),
         citation="" if problems else _cite(saved),
-        evaluation=render_evaluation(evaluation, signed.unit, situations, advice=not withheld) if evaluation else "",
+        evaluation=(
+            render_evaluation(evaluation, signed.unit, situations, advice=not withheld and not another)
+            if evaluation
+            else ""
+        ),
         alone=False,
         changes=_render_changes(result, decision, situations, names, show_withheld),
         decision=decision,

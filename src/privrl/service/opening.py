@@ -1,10 +1,11 @@
 """From a study file to its store, and to the agent or the server that learns."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from privrl.privacy.shared_budget import AnySharedBudget
+from privrl.privacy.shared_budget import AnySharedBudget, SharedBudget, shared
 from privrl.privacy.store.errors import StudyMismatchError
 from privrl.privacy.store.release_store import ReleaseStore, check_writable, place_of, store_exists
 from privrl.privacy.store.view import StoreView
@@ -42,8 +43,21 @@ def begin_study(file: StudyFile, budget: AnySharedBudget | None = None) -> None:
             "`budget` pays for central studies and pilots. In a local study, each device adds its own noise."
         )
     declare_in_memory(file)
+    if budget is not None:
+        _check_unit(file, shared(budget))
     with _store(file) as store:
         start_learning(file, store, budget=budget)
+
+
+def _check_unit(file: StudyFile, budget: SharedBudget) -> None:
+    """Refuse a budget for other people before there is a store, which would be bound to a budget that cannot pay."""
+    unit = budget.terms.unit
+    if unit != file.unit:
+        raise ValueError(
+            f"The study protects `{file.unit}` and the budget `{budget.place}` is for `{unit}`. Nothing was reserved, "
+            f"and no store was made. If the ids of people are those of `{unit}`, write `unit = {json.dumps(unit)}` "
+            f"before the first table of `{file.path}`. Otherwise use a budget of its own."
+        )
 
 
 def open_store(file: StudyFile) -> ReleaseStore:

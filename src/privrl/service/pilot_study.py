@@ -1,6 +1,6 @@
 """A pilot over HTTP: people arrive and are randomised, the app follows the arm, and outcomes are posted at the end.
 
-An app may ask for each action, or compute the advice from the `policy.json` of the arm. What is served changes with
+An app may ask for each action, or compute the advice from the file of the arm. What is served changes with
 the look that decides, because a new ticket is issued under the newest plan.
 
 **Formal guarantee.** Everything that is shown is a function of the protocol, of arrivals, arms and groups, of the clock
@@ -17,7 +17,6 @@ import numpy as np
 
 from privrl.learners.trials.protocol import Protocol
 from privrl.mdp.simulation import cumulative_table, draw_action
-from privrl.mdp.types import TabularPolicy
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.service.bodies import ActionAnswer, PilotAnswer
 from privrl.service.opening import start_learning
@@ -28,7 +27,7 @@ from privrl.statistics.arm_sums import Outcomes
 from privrl.studies.live.arrivals import Ticket
 from privrl.studies.live.live_pilot import Pilot, read_outcomes
 from privrl.studies.live.randomisation import PRACTICE
-from privrl.studies.results.arm_policies import read_arm_policies
+from privrl.studies.results.arm_policies import how_to_advise, is_served_by_state, read_arm_policies
 from privrl.studies.results.pilot_record import FILES
 from privrl.writing import check_folder
 
@@ -46,11 +45,7 @@ class PilotStudy(AbstractTicketedStudy[Pilot, Outcomes]):
         self._protocol: Protocol = file.protocol
         self._folder = check_folder(file.path.with_suffix(""), FILES, overwrite=True)
         policies = read_arm_policies(self._protocol, file.path.parent)
-        self._tables = {
-            name: cumulative_table(one)
-            for name, one in policies.items()
-            if isinstance(one, TabularPolicy) and not one.rules.need_previous
-        }
+        self._tables = {name: cumulative_table(one) for name, one in policies.items() if is_served_by_state(one)}
         self._known_plans = 0
         self.shown: PilotAnswer | None = None
 
@@ -85,13 +80,13 @@ class PilotStudy(AbstractTicketedStudy[Pilot, Outcomes]):
     def _draw(self, arm_number: int, plan: int, state: int, step: int) -> ActionAnswer:
         if arm_number == PRACTICE:
             return ActionAnswer(None, plan)
-        arm = self._protocol.arms[arm_number].name
-        table = self._tables.get(arm)
+        arm = self._protocol.arms[arm_number]
+        table = self._tables.get(arm.name)
         if table is None:
             raise RefusedError(
                 "not-offered",
-                f"The policy of the arm `{arm}` is not a table of numbered states, or its rules need the previous "
-                "action. Compute its advice from its `policy.json`.",
+                f"The policy of the arm `{arm.name}` is not a table of numbered states, or its rules need the previous "
+                f"action. {how_to_advise(arm)}",
             )
         horizon, states, _ = table.shape
         if not (0 <= step < horizon and 0 <= state < states):

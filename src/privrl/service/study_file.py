@@ -23,8 +23,9 @@ of `OpenEnded`: `open_ended = { epoch = 5000, forget = 0.5 }`. Instead of sizes,
 `arguments`, as for `privrl run`. The first `privrl serve init` records the declaration in the store for good; you can
 change `queue`, `log`, `devices`, `ticket_rate` and `max_clock_jump` later.
 
-The protocol of a pilot (`learners/trials/protocol.py`) is a study file too. Its table `[serve]`, which is not part of
-the protocol, may have `store`, `log`, `queue`, `max_clock_jump` and `unit`; the store is by default a file next to it.
+The protocol of a pilot (`learners/trials/protocol.py`) is a study file too. It may have `unit`, and a table `[serve]`
+with `store`, `log`, `queue` and `max_clock_jump`, which are not part of the protocol; the store is by default a file
+next to it.
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ from msgspec import Meta
 
 from privrl.contracts.learner import AbstractOnlineLearner
 from privrl.envs.worlds_by_name import suggest
-from privrl.learners.trials.protocol import SERVE, Protocol
+from privrl.learners.trials.protocol import SERVE, UNIT, Protocol
 from privrl.learners.trials.trial import Trial
 from privrl.privacy.store.release_store import ADDRESSES
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
@@ -208,7 +209,7 @@ def read_study_file(path: Path) -> StudyFile:
 
 
 class _Service(msgspec.Struct, frozen=True, kw_only=True):
-    """`[serve]` of a protocol: how a pilot is served."""
+    """`unit` and `[serve]` of a protocol file: whom a pilot protects, and how it is served."""
 
     store: str | None = None
     queue: Annotated[int, Meta(ge=1_000, le=1_000_000)] = 4_096
@@ -219,12 +220,15 @@ class _Service(msgspec.Struct, frozen=True, kw_only=True):
 
 def _read_pilot(path: Path, content: Mapping[str, Any]) -> StudyFile:
     """Read the protocol of a pilot as a study."""
-    protocol = Protocol.from_json({name: value for name, value in content.items() if name != SERVE})
+    protocol = Protocol.from_json({name: value for name, value in content.items() if name not in (SERVE, UNIT)})
     faults: list[str] = []
     given = content.get(SERVE, {})
     if not isinstance(given, Mapping):
         raise ValueError(f"The pilot in `{path}` cannot be served: `{SERVE}` must be a table, `[{SERVE}]`.")
-    service = _Service(**_entries(_Service, given, f"{SERVE}.", faults))
+    if UNIT in given and given[UNIT] != content.get(UNIT, given[UNIT]):
+        faults.append(f"`{UNIT}` is given twice, with different values. Keep the one before the first table")
+    unit = _entries(_Service, {UNIT: content[UNIT]} if UNIT in content else {}, "", faults)
+    service = _Service(**{**_entries(_Service, given, f"{SERVE}.", faults), **unit})
     if not faults:
         file = StudyFile(
             path=path.absolute(),

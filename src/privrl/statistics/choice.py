@@ -5,15 +5,15 @@ pi_j a candidate. Per stay
 
     x_j = m_j + sum over steps of (pi_j(a|s)/b(a|s) - 1) (r + V(s') - V(s)),    V(s') = 0 after the end,
 
-cut to [-c, c]; a person's scores are the mean over their stays. If practice depends on the recorded state alone, the
-weights have mean 0 under it, whatever V is, and E x_j - m_j is the sum, over practice's visits, of the mean of
-r + V(s') - V(s) under pi_j less that under b. For V the values of practice this is what pi_j gains, to first order in
-how far it departs from practice. Practice itself has weights 0. A stay ends on entering a terminal state, or where it
-stops before the horizon and no next state was recorded; a last step that is cut by the horizon counts if its next state
-is known.
+cut to [-c, c]; a person's scores are those of their first stay (`off_policy.py`). If practice depends on the recorded
+state alone, the weights have mean 0 under it, whatever V is, and E x_j - m_j is the sum, over practice's visits, of the
+mean of r + V(s') - V(s) under pi_j less that under b. For V the values of practice this is what pi_j gains, to first
+order in how far it departs from practice. Practice itself has weights 0. A stay ends on entering a terminal state, or
+where it stops before the horizon and no next state was recorded; a last step that is cut by the horizon counts if its
+next state is known.
 
 **Formal guarantee** (for all records, whatever they say). Rewards are clipped to [0, 1], what is not a number counts
-as 0, and every x_j lies in [-c, c], so their mean does. Hence for two people d = x - y has entries in [-2c, 2c]: its
+as 0, and every x_j lies in [-c, c]. Hence for two people d = x - y has entries in [-2c, 2c]: its
 spread max d - min d is at most 4c, its L2 norm 2c sqrt(k) and its L1 norm 2c k; for one person alone 2c, c sqrt(k) and
 c k. All are met. Weights and V come from releases about other people, or are public.
 """
@@ -21,13 +21,12 @@ c k. All are met. Weights and V come from releases about other people, or are pu
 import math
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractScores, Adjacency
 from privrl.mdp.types import Trajectory, Transitions
-from privrl.statistics.off_policy import person_mean
+from privrl.statistics.off_policy import of_first_stay
 from privrl.statistics.row_statistics import clipped_reward
 from privrl.statistics.setting_checks import check_array, check_positive, check_sizes, check_terminal
 
@@ -78,7 +77,7 @@ class CandidateScores(AbstractScores):
 
     def contribution(self, record: Trajectory, query: None) -> Float[Array, " k"]:
         del query
-        return person_mean(jax.vmap(self._of_stay)(record), record)
+        return of_first_stay(self._of_stay, record)
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, " k"]:
         _, G, S, A = self.weights.shape

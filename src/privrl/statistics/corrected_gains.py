@@ -9,15 +9,24 @@ If b* is right, E[w_t - w_{t-1} | everything before] = 0, and the correction has
 e(x) = P(a*|x) - b*, the mean of (w - 1)(G - m) is wrong by E sum of w_{t-1} (alpha/b*) e (Q_t - m), with Q_t the mean
 return after the advice, and that of D by the same sum with Q_t - m - s f in place of Q_t - m: a product of two errors.
 
-    ReturnSlopes      ((G-m) f, f^2), means over the decisions of a stay       s is the ratio of their means
-    CorrectedGains    D, or D^2 of the person's mean D
+**The sum of the correction is bounded without clipping**, because clipping would cut the largest losses of advice that
+harms people who were expected to do well, so that a loss might seem to be a gain. Let L = (W-1)/2 and B_t = sum over
+u <= t of q_u (w_u - w_{u-1}) f(x_u), with
 
-**Formal guarantee** (for all records). Everything is a mean over a person's stays, and an empty person contributes 0.
+    q_t = min(1, (L - |B_{t-1}|) / (|f(x_t)| r_t)),    r_t the largest |w_t - w_{t-1}| of any action
+
+B_T takes the place of the sum. |B_t| <= |B_{t-1}| + q_t |f| r_t <= L for every record. q_t and f(x_t) are known before
+the action, so if b* is right, B_T has mean 0 as the whole sum has; q_t is 1 unless the weight is large.
+
+    ReturnSlopes      ((G-m) f, f^2), means over the decisions of a stay       s is the ratio of their means
+    CorrectedGains    D, or D^2
+
+**Formal guarantee** (for all records). Everything is about a person's first stay, and an empty one contributes 0.
 |f| <= 1, so a mean of (G-m) f lies in [-M, M] with M = max(m, 1-m), and one of f^2 in [0, 1]: replace-one costs
-hypot(2 M, 1) in L2 and 2 M + 1 in L1, add-remove hypot(M, 1) and M + 1. A person's mean D is clipped to the interval of
-`Gains`, widened on both sides by (W-1) |s|/2, for every pair of limits; the interval holds 0. Sensitivities follow from
-its length as in `off_policy.py`. m and s are functions of earlier releases, so they are public. Clipping is rare,
-because returns and their predictions lie on the same side of m more often than not.
+hypot(2 M, 1) in L2 and 2 M + 1 in L1, add-remove hypot(M, 1) and M + 1. As |B_T| <= (W-1)/2, D lies in the interval of
+`Gains`, widened on both sides by (W-1) |s|/2, for every pair of limits; the interval holds 0. (D is clipped to it, but
+only rounding can be cut.) Sensitivities follow from its length as in `off_policy.py`. m and s are functions of earlier
+releases, so they are public.
 """
 
 import math
@@ -34,7 +43,7 @@ from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assistance import AbstractAssisted, EpisodeWeights
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import AbstractValueFeature
-from privrl.statistics.off_policy import AbstractPairMeans, Limits, check_range, person_mean, stay_return
+from privrl.statistics.off_policy import AbstractPairMeans, Limits, check_range, of_first_stay, stay_return
 from privrl.statistics.setting_checks import check_array
 
 LARGEST_SLOPE = 0.5
@@ -77,8 +86,8 @@ class ReturnSlopes(AbstractStatistic):
             steps = jnp.maximum(stay.valid.sum(), 1)
             return jnp.stack([(G - m) * first / steps, second / steps])
 
-        mean = person_mean(jax.vmap(of_stay)(record), record)
-        return jnp.clip(mean, jnp.stack([-M, jnp.zeros(())]), jnp.stack([M, jnp.ones(())]))
+        of_first = of_first_stay(of_stay, record)
+        return jnp.clip(of_first, jnp.stack([-M, jnp.zeros(())]), jnp.stack([M, jnp.ones(())]))
 
     @property
     def _largest(self) -> float:
@@ -105,7 +114,7 @@ class CorrectedGains(AbstractPairMeans):
         feature: f.
         centre, slope: m and s, from earlier releases.
         return_range: public.
-        squared: the square of the person's mean D instead.
+        squared: the square of D instead.
         limits: the pairs; by default those of the policy.
     """
 
@@ -132,18 +141,29 @@ class CorrectedGains(AbstractPairMeans):
         return super().units ** (2 if self.squared else 1)
 
     def of_weights(self, w: EpisodeWeights, stay: Trajectory) -> Float[Array, " pairs"]:
-        change = jnp.diff(w.steps, axis=0, prepend=jnp.ones((1, len(self.pairs))))
-        predicted = self.slope * (self.feature.of(jnp.asarray(stay.states)) @ change)
-        return (w.last - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0)) - predicted
-
-    def of_person(self, mean: Float[Array, " pairs"]) -> Float[Array, " pairs"]:
         m, s = jnp.clip(self.centre, 0.0, 1.0), jnp.clip(self.slope, -LARGEST_SLOPE, LARGEST_SLOPE)
-        cut = jnp.clip(mean, *_ends(m, s, jnp.asarray(self.pairs)[:, 1], jnp.maximum))
-        return cut**2 if self.squared else cut
+        W = jnp.asarray(self.pairs)[:, 1]
+        B = _bounded_sum(self.feature.of(jnp.asarray(stay.states)), w, (W - 1.0) / 2.0)
+        D = (w.last - 1.0) * (stay_return(stay, *self.return_range) - m) - s * B
+        D = jnp.clip(D, *_ends(m, s, W, jnp.maximum))
+        return D**2 if self.squared else D
 
     def interval(self, max_weight: float) -> tuple[float, float]:
         low, high = _ends(float(self.centre), float(self.slope), max_weight, max)
         return (0.0, max(-low, high) ** 2) if self.squared else (low, high)
+
+
+def _bounded_sum(f: Float[Array, " H"], w: EpisodeWeights, largest: Float[Array, " pairs"]) -> Float[Array, " pairs"]:
+    """B_T, at most `largest` in absolute value."""
+
+    def step(B: Array, x: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        f_t, change, reach = x
+        room, most = largest - jnp.abs(B), jnp.abs(f_t) * reach
+        q = jnp.where(most > room, room / jnp.where(most > room, most, 1.0), 1.0)
+        return jnp.clip(B + q * f_t * change, -largest, largest), None
+
+    change = jnp.diff(w.steps, axis=0, prepend=jnp.ones((1, len(largest))))
+    return jax.lax.scan(step, jnp.zeros(len(largest)), (f, change, w.reach))[0]
 
 
 def _ends(m: Any, s: Any, W: Any, larger: Callable[[Any, Any], Any]) -> tuple[Any, Any]:

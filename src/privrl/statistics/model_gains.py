@@ -9,8 +9,8 @@ stay, summed over its steps, df = f - f' between steps:
     n = sum rho (1, f, f^2)    M = sum rho (1, f) df    T = rho (1, f, f^2) at the ending    R = sum rho r (1, f)
 
 which give sum rho x x^T and E = sum rho x (x - x')^T = [[T0, M0 + T1], [T1, M1 + T2]]. A stay ends on entering a
-terminal state, or where it stops before the horizon and no next state was recorded. A person's sums are the **mean over
-their stays** (as everything else in the estimate is), then scaled.
+terminal state, or where it stops before the horizon and no next state was recorded. A person's sums are those of their
+**first stay** (as everything else in the estimate is), scaled.
 
 **Formal guarantee** (for all records). `NuisanceSums` is (copy of rho, copy of practice, f(s0)); the blocks of a copy
 have the weights wn, wM, wT, wT, df is clipped to [-1, 1], and the copy is scaled to norm C. Two copies are positive
@@ -29,7 +29,6 @@ import math
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -39,7 +38,7 @@ from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
 from privrl.privacy.noise.bounding import clip_by_norm
-from privrl.statistics.off_policy import AbstractStayMean, paid, person_mean
+from privrl.statistics.off_policy import AbstractStayMean, of_first_stay, paid
 from privrl.statistics.setting_checks import check_array, check_positive
 
 VISITS, MOVES, ENDINGS = 0.2, 0.12, 1.0
@@ -103,10 +102,10 @@ class NuisanceSums(AbstractStatistic):
 
     def contribution(self, record: Trajectory, query: None) -> Float[Array, " 21"]:
         del query
-        copies, first = jax.vmap(lambda stay: self.sums.of(stay, 1.0))(record)
-        weighted = person_mean(copies, record) * jnp.asarray(WEIGHTS)[None]
+        copies, first = of_first_stay(lambda stay: self.sums.of(stay, 1.0), record)
+        weighted = copies * jnp.asarray(WEIGHTS)[None]
         scaled = [clip_by_norm(weighted[i], norm) for i, norm in enumerate(self.norms)]
-        return jnp.concatenate([*scaled, person_mean(first, record)[None]])
+        return jnp.concatenate([*scaled, first[None]])
 
     @property
     def hints(self) -> SumHints:
@@ -127,7 +126,7 @@ class ModelGains(AbstractStayMean):
         sums: of a stay.
         first: the coefficients of (1, f(s0)), advice minus practice.
         coefficients: of the two copies' entries; all of these from earlier releases.
-        squared: the square of the person's mean instead.
+        squared: its square instead.
     """
 
     sums: StaySums
@@ -146,10 +145,8 @@ class ModelGains(AbstractStayMean):
             + self.first[1] * f
             + (self.coefficients[0] * copies[0] - self.coefficients[1] * copies[1]).sum()
         )
-        return jnp.clip(jnp.where(jnp.isnan(psi), 0.0, psi), -LARGEST, LARGEST)
-
-    def of_person(self, mean: Float[Array, ""]) -> Float[Array, ""]:
-        return mean**2 if self.squared else mean
+        psi = jnp.clip(jnp.where(jnp.isnan(psi), 0.0, psi), -LARGEST, LARGEST)
+        return psi**2 if self.squared else psi
 
     def interval(self) -> tuple[float, float]:
         return (0.0, LARGEST**2) if self.squared else (-LARGEST, LARGEST)

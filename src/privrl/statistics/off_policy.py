@@ -1,8 +1,10 @@
 """What one person says about a policy that was not used on them: returns, weights, and their products.
 
-A person has one or more stays. G in [0, 1] is a stay's return, as a share of a public range; w in [0, W] its weight
-under an assisted policy (`mdp/assistance.py`), W = C; m in [0, 1] a released mean of G. Everything here is the **mean
-over a person's stays**, so a person counts once, and n is the number of people.
+G in [0, 1] is a stay's return, as a share of a public range; w in [0, W] its weight under an assisted policy
+(`mdp/assistance.py`), W = C; m in [0, 1] a released mean of G. Everything here is about **a person's first stay**, so a
+person counts once, and n is the number of people. How many stays follow, and whether they do, may depend on the
+treatment. With K stays, (w_k - 1)/K would not have mean 0: advice that harms and prevents a second stay would seem to
+help, although E w = 1.
 
     StayReturns           G                              practice's mean
     ReturnSpread          (G-m)^2                        at least the variance of G
@@ -11,13 +13,12 @@ over a person's stays**, so a person counts once, and n is the number of people.
     Changed               share of decisions that the assisted policy changes
     Gains                 D = (w-1)(G-m)                 E D = E[w G] - E[G] = J(pi) - J(b), whatever m is, as E w = 1
                           D = sum (w_t - 1) dG_t         if probabilities were logged; see below
-    Gains(squared=True)   D^2 of the person's mean D
+    Gains(squared=True)   D^2
     Influences            ((w-v) G, (w-v) (1-G))         v = `untouched`; for unrecorded influences on treatment
 
 **Formal guarantee** (for all records, whatever they say). Rewards are clipped to [0, 1] one by one (0 where they are
-not finite) and G to [0, 1]; w lies in [0, W] by construction. A mean of numbers in an interval lies in it, and an empty
-person contributes 0, which lies in each of the intervals below. Replace-one costs the length of the interval, and
-add-remove its largest absolute value.
+not finite) and G to [0, 1]; w lies in [0, W] by construction. An empty first stay contributes 0, which lies in each of
+the intervals below. Replace-one costs the length of the interval, and add-remove its largest absolute value.
 
 - G and a share: [0, 1]. w: [0, W]. (G-m)^2: [0, max(m, 1-m)^2].
 - D is bilinear in (w, G) on [0, W] x [0, 1], so its extremes are those of the corners: m - 1 and m at w = 0,
@@ -41,13 +42,14 @@ m is an earlier release, so it is public.
 
 import abc
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assistance import AbstractAssisted, EpisodeWeights, previous_actions
@@ -73,11 +75,11 @@ def paid(stay: Trajectory) -> Float[Array, " H"]:
     return jnp.clip(jnp.where(jnp.isfinite(rewards), rewards, 0.0), 0.0, counted)
 
 
-def person_mean(values: Float[Array, "E *shape"], person: Trajectory) -> Float[Array, "*shape"]:
-    """The mean over the stays that are not empty; 0 for a person without any."""
-    there = (jnp.asarray(person.length) > 0).astype(float)
-    shares = there / jnp.maximum(there.sum(), 1.0)
-    return jnp.tensordot(shares, jnp.where(jnp.isfinite(values), values, 0.0), axes=1)
+def of_first_stay(of_stay: Callable[[Trajectory], PyTree], person: Trajectory) -> PyTree:
+    """What is said of a person's first stay; 0 if it is empty, and in place of entries that are not finite."""
+    stay = jax.tree.map(lambda x: jnp.asarray(x)[0], person)
+    there = jnp.asarray(stay.length) > 0
+    return jax.tree.map(lambda value: jnp.where(there & jnp.isfinite(value), value, 0.0), of_stay(stay))
 
 
 def check_range(low: float, high: float) -> None:
@@ -87,7 +89,7 @@ def check_range(low: float, high: float) -> None:
 
 
 class AbstractStayMean(AbstractStatistic):
-    """One number per person, the mean over their stays, in a public interval that holds 0."""
+    """One number per person, that of their first stay, in a public interval that holds 0."""
 
     per_person: ClassVar[bool] = True
     shape: tuple[int, ...] = eqx.field(static=True, default=(1,), init=False)
@@ -101,14 +103,9 @@ class AbstractStayMean(AbstractStatistic):
     def interval(self) -> tuple[float, float]:
         """The smallest and the largest number of a person."""
 
-    def of_person(self, mean: Float[Array, ""]) -> Float[Array, ""]:
-        """What is made of the mean over stays."""
-        return mean
-
     def contribution(self, record: Trajectory, query: None) -> Float[Array, " 1"]:
         del query
-        mean = person_mean(jax.vmap(self.of_stay)(record), record)
-        return self.of_person(mean)[None]
+        return of_first_stay(self.of_stay, record)[None]
 
     @property
     def hints(self) -> SumHints:
@@ -164,7 +161,7 @@ Limits = tuple[tuple[float, float], ...]
 
 
 class AbstractPairMeans(AbstractStatistic):
-    """One number per person for each of several pairs of limits: the mean over their stays, in public units."""
+    """One number per person for each of several pairs of limits: that of their first stay, in public units."""
 
     policy: eqx.AbstractVar[AbstractAssisted]
     limits: eqx.AbstractVar[Limits | None]
@@ -187,10 +184,6 @@ class AbstractPairMeans(AbstractStatistic):
     @abc.abstractmethod
     def interval(self, max_weight: float) -> tuple[float, float]:
         """The smallest and the largest number of a person, for a pair with this largest weight; 0 lies between."""
-
-    def of_person(self, mean: Float[Array, " pairs"]) -> Float[Array, " pairs"]:
-        """What is made of the mean over stays."""
-        return mean
 
     @property
     def pairs(self) -> Limits:
@@ -220,7 +213,7 @@ class AbstractPairMeans(AbstractStatistic):
             w = self.policy.weigh(*acted, self.pairs, p)
             return self.of_weights(w, stay)
 
-        return self.of_person(person_mean(jax.vmap(of_stay)(record), record)) / jnp.asarray(self.units)
+        return of_first_stay(of_stay, record) / jnp.asarray(self.units)
 
     def l2(self, adjacency: Adjacency) -> float:
         return math.hypot(*self._largest(adjacency))
@@ -303,7 +296,7 @@ class Gains(AbstractPairMeans):
         policy: an assisted policy.
         centre: m, from an earlier release; 0 with `logged`, unless there is a `least_propensity`.
         return_range: public.
-        squared: the square of the person's mean D instead.
+        squared: the square of D instead.
         limits: the pairs; by default those of the policy.
         logged: weights use the logged probabilities of what was done.
         least_propensity: smaller probabilities count as this. The study states that there are none, and that no weight
@@ -333,11 +326,10 @@ class Gains(AbstractPairMeans):
 
     def of_weights(self, w: EpisodeWeights, stay: Trajectory) -> Float[Array, " pairs"]:
         if self._clipped:
-            return return_steps(stay, *self.return_range) @ (w.steps - 1.0)
-        return (w.last - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
-
-    def of_person(self, mean: Float[Array, " pairs"]) -> Float[Array, " pairs"]:
-        return mean**2 if self.squared else mean
+            D = return_steps(stay, *self.return_range) @ (w.steps - 1.0)
+        else:
+            D = (w.last - 1.0) * (stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0))
+        return D**2 if self.squared else D
 
     def interval(self, max_weight: float) -> tuple[float, float]:
         m, W = float(self.centre), max_weight
@@ -374,7 +366,7 @@ class Influences(AbstractStatistic):
             G = stay_return(stay, *self.return_range)
             return (w.last - w.untouched) * jnp.stack([G, 1.0 - G])
 
-        return person_mean(jax.vmap(of_stay)(record), record)
+        return of_first_stay(of_stay, record)
 
     def l2(self, adjacency: Adjacency) -> float:
         return self.policy.bound * (math.sqrt(2.0) if adjacency == "replace-one" else 1.0)

@@ -17,8 +17,8 @@ for the first decision. (Not where b* is estimated: its errors where people arri
 leaves no trace in earlier records, and none over time, stays unseen.
 
 **Formal guarantee** (for all records). |e| <= 1 and |f| <= 1, so an entry of x_t is at most 1, one is added only while
-the sum is below 1, and the first two entries of X lie in [-2, 2], the third in [-1, 1]; a person's are the mean over
-their stays, 0 without any. Replace-one costs 6 in L2 and 10 in L1 (4 sqrt(2) and 8 without the third entry), add-remove
+the sum is below 1, and the first two entries of X lie in [-2, 2], the third in [-1, 1]; a person's are those of their
+first stay, 0 without any. Replace-one costs 6 in L2 and 10 in L1 (4 sqrt(2) and 8 without the third entry), add-remove
 half of that.
 """
 
@@ -34,7 +34,7 @@ from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assistance import AbstractAssisted, previous_actions
 from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import AbstractValueFeature
-from privrl.statistics.off_policy import person_mean
+from privrl.statistics.off_policy import of_first_stay
 
 LARGEST = (2.0, 2.0, 1.0)
 """Of a person's entries, none is larger in absolute value."""
@@ -82,7 +82,7 @@ class PracticeResiduals(AbstractStatistic):
 
     def contribution(self, record: Trajectory, query: None) -> Float[Array, " entries"]:
         del query
-        return person_mean(jax.vmap(self._of_stay)(record), record)
+        return of_first_stay(self._of_stay, record)
 
     def l2(self, adjacency: Adjacency) -> float:
         return math.hypot(*self._largest) * (2.0 if adjacency == "replace-one" else 1.0)

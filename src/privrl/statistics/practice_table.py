@@ -3,8 +3,8 @@
 A cell is a state of a finite world, or a set of observations that are alike (`mdp/assistance.py`). A visit is a hit if
 the advised action was taken there, a miss otherwise. Of a state the first visit of each stay counts: a stopping time,
 so what is done there is a fair draw of practice. Of a larger cell every visit does, for a first visit is often near its
-border. A person's stays are summed, and everything is scaled down by how many visits there are in each cell, whatever
-was done at them: by C/max(C, ||visits||), for a public C.
+border. A person's first stay counts (`off_policy.py`), and it is scaled down by how many visits there are in each cell,
+whatever was done at them: by C/max(C, ||visits||), for a public C.
 
 **Formal guarantee** (for all records). Entries are not negative, and hits and misses of a cell add up to its visits, so
 ||(hits, misses)|| <= ||visits||, and a person's vector has norm at most C. Two of them are at most sqrt(2) C apart in
@@ -16,13 +16,13 @@ import math
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.assistance import AbstractAssisted, previous_actions
 from privrl.mdp.types import Trajectory
+from privrl.statistics.off_policy import of_first_stay
 from privrl.statistics.setting_checks import check_positive, check_sizes
 
 
@@ -57,9 +57,9 @@ class PracticeTable(AbstractStatistic):
 
     def contribution(self, record: Trajectory, query: None) -> Float[Array, "K 2"]:
         del query
-        summed = jax.vmap(self._of_stay)(record).sum(axis=0)
-        visits = jnp.sqrt((summed.sum(axis=1) ** 2).sum())
-        return summed * (self.contribution_norm / jnp.maximum(visits, self.contribution_norm))
+        seen = of_first_stay(self._of_stay, record)
+        visits = jnp.sqrt((seen.sum(axis=1) ** 2).sum())
+        return seen * (self.contribution_norm / jnp.maximum(visits, self.contribution_norm))
 
     def _of_stay(self, stay: Trajectory) -> Float[Array, "K 2"]:
         observations, a = jnp.asarray(stay.states), jnp.asarray(stay.actions)

@@ -3,7 +3,7 @@
 Columns that an evaluation only reports on are in `extras` (`mdp/reported_columns.py`): g, the position of the group in
 a public list, or NaN; and y, a second outcome such as cost, with a public largest total Y of one episode.
 
-    Present            1 for a person with a step                       summed by group: the people of each group
+    Present            1 for a person whose first stay has a step       summed by group: the people of each group
     CentredReturns     G - m                               by group: how far its returns are from those of all people
     ByGroup(inner)     e_g (x) inner, with g in the first row           one row for each group
     OfOutcome(inner)   inner of the record with y/Y in place of rewards
@@ -31,20 +31,17 @@ from jaxtyping import Array, Float
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.reported_columns import GROUP, OUTCOME
 from privrl.mdp.types import Trajectory
-from privrl.statistics.off_policy import AbstractStayMean, check_range, stay_return
+from privrl.statistics.off_policy import AbstractStayMean, check_range, of_first_stay, stay_return
 from privrl.statistics.setting_checks import check_array, check_positive, check_sizes
 
 _ROOT_TWO = 2.0**0.5
 
 
 class Present(AbstractStayMean):
-    """1 for a person with at least one step, and 0 otherwise."""
+    """1 for a person whose first stay has a step, and 0 otherwise."""
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
         return jnp.ones(())
-
-    def of_person(self, mean: Float[Array, ""]) -> Float[Array, ""]:
-        return (mean > 0.0).astype(float)
 
     def interval(self) -> tuple[float, float]:
         return 0.0, 1.0
@@ -72,13 +69,11 @@ class CentredReturns(AbstractStayMean):
         return -float(self.centre), 1.0 - float(self.centre)
 
 
-def group_of(person: Trajectory, groups: int) -> Float[Array, " groups"]:
-    """1 at the group in the first row of the first episode that has a step; 0 everywhere without one."""
-    if person.extras is None:
+def group_of(stay: Trajectory, groups: int) -> Float[Array, " groups"]:
+    """1 at the group in the first row of a stay."""
+    if stay.extras is None:
         return jnp.zeros(groups)
-    there = jnp.asarray(person.length) > 0
-    position = jnp.asarray(person.extras)[jnp.argmax(there), 0, GROUP]
-    return ((position == jnp.arange(groups)) & there.any()).astype(float)
+    return (jnp.asarray(stay.extras)[0, GROUP] == jnp.arange(groups)).astype(float)
 
 
 class ByGroup(AbstractStatistic):
@@ -107,7 +102,8 @@ class ByGroup(AbstractStatistic):
         return _kept_hints(self.inner)
 
     def contribution(self, record: Trajectory, query: None) -> Float[Array, "groups *inner"]:
-        return jnp.tensordot(group_of(record, self.groups), self.inner.contribution(record, query), axes=0)
+        group = of_first_stay(lambda stay: group_of(stay, self.groups), record)
+        return jnp.tensordot(group, self.inner.contribution(record, query), axes=0)
 
     def l2(self, adjacency: Adjacency) -> float:
         alone = self.inner.l2("add-remove")

@@ -65,10 +65,10 @@ class ChannelAttack(AbstractAttack):
     def _totals(self, world: int, name: str) -> Float[Array, "blocks ..."]:
         """Return what the person adds to the sum of every block."""
         run, channel = self.transcript, self.transcript.channels[name]
-        record, nobody = widen_records(pick_records(self.records, world)), jax.random.key(0)
+        record, unused_key = widen_records(pick_records(self.records, world)), jax.random.key(0)
         total = jnp.zeros((len(run.ends), *channel.statistic.raw_shape))
         for block in self.patterns[world]:
-            total = total.at[block].add(channel.term(record, run.plans[block], jnp.zeros((), int), nobody))
+            total = total.at[block].add(channel.term(record, run.plans[block], jnp.zeros((), int), unused_key))
         return total
 
     def _later(self, name: str) -> tuple[tuple[int, int, object], ...]:

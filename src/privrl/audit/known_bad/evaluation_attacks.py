@@ -15,7 +15,7 @@ from privrl.statistics.off_policy import Gains, Weights
 _SUPPORT, _LOGGED = 0.3, 0.2
 _STEPS = 4
 _PAIRS = ((1.5, 4.0), (2.0, 6.0), (3.0, 10.0), (3.0, 20.0), (5.0, 20.0))
-_POLICY = AssistedPolicy(jnp.zeros(1, int), jnp.full(1, _SUPPORT))
+_POLICY = AssistedPolicy(jnp.zeros(1, int), jnp.full(1, _SUPPORT), horizon=_STEPS)
 """One state, in which practice takes the advised action 0 in 3 of 10 decisions."""
 
 

@@ -9,14 +9,15 @@ from typing import Literal, get_args
 from privrl.data.prepare.grid import NEXT_STATE, STATE, GridColumn, StateGrid
 from privrl.data.prepare.raw import ROW, Cells, CsvFormat, Use
 from privrl.data.prepare.windows import AGGREGATIONS, Aggregation
-from privrl.data.schema.outcomes import Good
+from privrl.data.schema.outcomes import Good, sounds_low
 
 StateAt = Literal["start", "end"]
 """Whether the state of a step is known at the start of its window, or includes the records of its window."""
 
 OWN_EFFECT = (
     "The state of a step includes the window in which its action was given, so it can show the effect of its own "
-    "action, and a learner mistakes effects for causes. Use states at the start of a window (`state_at='start'`)."
+    "action, and a learner mistakes effects for causes. Use states at the start of a window: `--state-at start`, "
+    "or `state_at='start'` in Python."
 )
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
 
@@ -214,7 +215,13 @@ class Preparation:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings about these settings, to read before learning from the result."""
-        return (OWN_EFFECT,) if self.state_at == "end" else ()
+        found: tuple[str, ...] = (OWN_EFFECT,) if self.state_at == "end" else ()
+        if self.good == "high" and sounds_low(self.reward):
+            found += (
+                f"`{self.reward}` sounds like an outcome that should be low, and its high values are declared good, so "
+                "learning will raise it. If its low values are good, use `--good low`, or `good='low'` in Python.",
+            )
+        return found
 
 
 def is_unitless(given: str | float) -> bool:

@@ -19,7 +19,7 @@ from privrl.data.prepare.preparation import Preparation
 from privrl.data.prepare.raw import ROW, RawTable
 from privrl.data.prepare.times import sort_records
 from privrl.data.prepare.windows import Aggregation, Windows, count_windows, summarise
-from privrl.data.schema.columns import refuse
+from privrl.data.schema.columns import NO_PROPENSITY, refuse
 from privrl.data.schema.declaration import SETTINGS
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place
@@ -40,10 +40,11 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
 
     The columns are those of the person (and the episode), `step`, the measurements (null if none was made) or the
     numbers of states, the actions, `propensity`, `by`, `outcome` and the reward, and `terminated` if `end` is given.
-    The public settings that a schema needs are written into the metadata of the file. Rows are grouped by person and
-    sorted by episode and step. Within each piece of a large table, people are in the order of their ids. The file is
-    written as a whole or not at all. Memory is that of a piece of the table and of the records of one person; larger
-    tables go through temporary files next to `target`.
+    The public settings that a schema needs are written into the metadata of the file. Rows are grouped by person,
+    episode and step. With timestamps, a person's episodes are in the order of time; with plain numbers, which may begin
+    anew in every episode, in the order of their ids. Within each piece of a large table, people are in the order of
+    their ids. The file is written as a whole or not at all. Memory is that of a piece of the table and of the records
+    of one person; larger tables go through temporary files next to `target`.
 
     **Formal guarantee.** If nothing is refused, a person's rows of the result, with their types, are a function of that
     person's rows of `source`, of `how` and, for Parquet, of the types in the schema of the file, which are public; and
@@ -249,7 +250,9 @@ class _Piece:
         """The logged probability of the action of each step: several decisions in one window have no probability."""
         import pyarrow as pa
 
-        given = np.where(np.isnan(self._column(name).to_numpy(zero_copy_only=False)), np.nan, 1.0)
+        logged = self._column(name).to_numpy(zero_copy_only=False)
+        refuse((logged <= 0.0) | (logged > 1.0), name, self._place, "is outside (0, 1]", NO_PROPENSITY)
+        given = np.where(np.isnan(logged), np.nan, 1.0)
         number, _ = summarise(pa.array(given), "sum", windows)
         group = windows.group_of[at]
         several = (group < 0) | (number.to_numpy(zero_copy_only=False)[group] != 1)

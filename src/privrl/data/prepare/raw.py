@@ -9,6 +9,7 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -45,6 +46,11 @@ _BLOCK_BYTES = 2**20  # of a CSV file, read at a time
 _BATCH_ROWS = 2**16  # of a Parquet file, read at a time
 _DECIMAL = "If numbers have a decimal comma, declare it (`--decimal ,`). "
 _ZONES = "Do not mix times with and without a time zone. "
+_RENAME = (
+    "Give a CSV or Parquet file. If it is text with another character between cells, rename it to .csv, and declare "
+    "the character (`--delimiter`)."
+)
+_TEXT_ENDINGS = (".tsv", ".tab", ".txt", ".psv", ".dat")
 _TIMES = "Write times as in 1999-12-31 13:00:00, or give their format (`--time-format`). "
 _WANTED: dict[Cells, tuple[str, str]] = {
     "text": ("text in UTF-8", "Write the file in UTF-8, or declare its encoding (`--encoding cp1252`)."),
@@ -143,10 +149,7 @@ class RawTable:
 
     def __post_init__(self) -> None:
         if self.path.suffix.lower() not in (".csv", ".parquet"):
-            raise TableError(
-                f"`{self.path}` must end in .csv or .parquet. Give a CSV or Parquet file. If it is text with another "
-                "character between cells, rename it to .csv, and declare the character (`--delimiter`)."
-            )
+            raise TableError(f"`{self.path}` must end in .csv or .parquet. {_RENAME}")
         if not self.path.is_file():
             raise TableError(f"There is no file `{self.path}`. Give a CSV or Parquet file.")
 
@@ -200,10 +203,11 @@ class RawTable:
             if self.is_csv and self.cells[name] == "text":
                 empty = pc.equal(values, pa.scalar("", values.type))
                 values = pc.if_else(empty, pa.scalar(None, values.type), values)
-            if self.uses[name] != "number":
-                return values
-            values = values.cast(pa.float64(), safe=False)
-        refuse_infinite(values, name, place)
+            if self.uses[name] == "number":
+                values = values.cast(pa.float64(), safe=False)
+            numbers = values.cast(pa.float64(), safe=False) if pa.types.is_floating(values.type) else None
+        if numbers is not None and self.uses[name] in ("number", "value"):
+            refuse_infinite(numbers, name, place)
         return values
 
     def _parquet(self) -> Iterator["pa.RecordBatch"]:
@@ -234,15 +238,54 @@ class RawTable:
         reader = self._next(
             lambda: csv.open_csv(self.path, _reading(self.form), _parsing(self.form), convert_options=options), names
         )
+        texts = self._texts_of_times()
         rows = 0
         while True:
             batch = self._next(lambda: _next_batch(reader), names)
             if batch is None:
                 break
+            for name, column in next(texts).items():
+                self._refuse_shifted(batch.column(name), column, name, self._from(rows))
             rows += batch.num_rows
             yield batch
         if rows and rows != self._lines.count - 1:
             raise self._open_cell(find_open_line(self.path, self.form.delimiter))
+
+    def _texts_of_times(self) -> Iterator[dict[str, "pa.Array"]]:
+        """The cells of times that have a format of their own, as text. Blocks are of equal size, so batches agree."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        times = [name for name in self.uses if self.cells[name] in ("time", "zoned time")]
+        if self.time_format is None or not times:
+            while True:
+                yield {}
+        options = csv.ConvertOptions(column_types=dict.fromkeys(times, pa.string()), include_columns=times)
+        with redact_errors(f"The times of `{self.path.name}` cannot be read"):
+            reader = csv.open_csv(self.path, _reading(self.form), _parsing(self.form), convert_options=options)
+            while (batch := _next_batch(reader)) is not None:
+                yield {name: batch.column(name) for name in times}
+
+    def _refuse_shifted(self, times: "pa.Array", text: "pa.Array", name: str, place: Place) -> None:
+        """Raise if a time is not the one that its text states: pyarrow moves 31.02. into March, by a format.
+
+        A time is written back in the format. If that is not the text, without zeros that pad numbers, ISO 8601 may be,
+        which pyarrow reads strictly; the few others are read by Python.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        assert self.time_format is not None
+        with redact_errors(f"Column `{name}` cannot be read from {place(0)} on"):
+            written = pc.strftime(times.cast(pa.timestamp("s", times.type.tz), safe=False), self.time_format)
+            other = pc.fill_null(pc.not_equal(_unpadded(written), _unpadded(text)), fill_value=False)
+            bad = other.to_numpy(zero_copy_only=False).copy()
+            cells = {i: text[i].as_py().strip() for i in np.flatnonzero(bad)}
+            read = {cell: _read_strictly(cell, self.time_format) for cell in set(cells.values())}
+            for i, cell in cells.items():
+                bad[i] = read[cell] is None or read[cell] != times[i].value
+        problem, remedy = "holds a date or a time that does not exist", "Correct the cell, or leave it empty."
+        refuse(bad, name, place, problem, f"{remedy} If days and months are exchanged, correct `--time-format`.")
 
     def _open_cell(self, line: int | None) -> TableError:
         """The error of a cell that spans several lines; it begins in this line."""
@@ -356,6 +399,31 @@ def _parsing(form: CsvFormat) -> "csv.ParseOptions":
     from pyarrow import csv
 
     return csv.ParseOptions(delimiter=form.delimiter)
+
+
+def refuse_text_ending(path: Path) -> None:
+    """Raise if a file has an ending of text other than .csv, so that it is not taken for a Parquet file."""
+    if path.suffix.lower() in _TEXT_ENDINGS:
+        raise TableError(f"`{path}` must end in .csv or .parquet. {_RENAME}")
+
+
+def _unpadded(text: "pa.Array") -> "pa.Array":
+    """Texts of times in small letters, without spaces at the ends and without zeros that pad numbers."""
+    import pyarrow.compute as pc
+
+    return pc.replace_substring_regex(pc.utf8_lower(pc.utf8_trim_whitespace(text)), r"\b0+(\d)", r"\1")
+
+
+def _read_strictly(cell: str, form: str) -> int | None:
+    """The microseconds since 1970 of a time in ISO 8601 or in this format; `None` if there is no such time."""
+    for read in (datetime.fromisoformat, lambda text: datetime.strptime(text, form)):
+        try:
+            found = read(cell)
+        except ValueError:
+            continue
+        zoned = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        return (zoned - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return None
 
 
 def refuse_infinite(values: "pa.Array", name: str, place: Place) -> None:

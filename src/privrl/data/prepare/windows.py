@@ -37,11 +37,17 @@ class SortedRecords:
     def from_columns(
         cls, units: "pa.Array", episodes: "pa.Array | None", times: Shaped[np.ndarray, " R"]
     ) -> "SortedRecords":
-        """Sort by id, episode and time; records that are equal in all three keep their order."""
+        """Sort by id, episode and time; records that are equal in all three keep their order.
+
+        If times are timestamps (whole numbers), a person's episodes are in the order of their first records; if not,
+        time may begin anew in every episode, and they are in the order of their ids.
+        """
         key = _ranked(units)
         if episodes is not None:
-            inner = _ranked(episodes)
-            key = key * (int(inner.max()) + 1) + inner
+            person, inner = key, _ranked(episodes)
+            key = person * (int(inner.max()) + 1) + inner
+            if times.dtype.kind == "i":
+                key = _by_start(person, key, times)
         later = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & (times[1:] >= times[:-1]))
         order = np.arange(len(key)) if later.all() else np.lexsort((times, key))
         key = key[order]
@@ -80,6 +86,18 @@ def count_windows(
     far = ~(number <= number.dtype.type(_MAX_WINDOWS))  # NaN is refused too
     refuse(far, column, place, "is too far from the first record of its episode", "Correct the time.")
     return number.astype(np.int64)
+
+
+def _by_start(
+    person: Int[np.ndarray, " R"], episode: Int[np.ndarray, " R"], times: Shaped[np.ndarray, " R"]
+) -> Int[np.ndarray, " R"]:
+    """Numbers of episodes in the order of person, first time, and the numbers that they had."""
+    named, first, number = np.unique(episode, return_index=True, return_inverse=True)
+    begin = np.full(len(named), np.iinfo(times.dtype).max, times.dtype)
+    np.minimum.at(begin, number, times)
+    place = np.empty(len(named), np.int64)
+    place[np.lexsort((named, begin, person[first]))] = np.arange(len(named))
+    return place[number]
 
 
 def _ranked(ids: "pa.Array") -> Int[np.ndarray, " R"]:

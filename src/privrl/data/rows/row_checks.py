@@ -21,9 +21,9 @@ from privrl.data.schema.columns import (
     take_ids,
     to_whole_numbers,
 )
-from privrl.data.schema.fingerprints import Fingerprints, fingerprint, ranks
+from privrl.data.schema.fingerprints import Fingerprints, fingerprint, hash_pairs
 from privrl.data.schema.table_schema import Bounds, Place, TableError
-from privrl.shapes import Bool, Float, Int, Shaped, UInt64
+from privrl.shapes import Bool, Float, Int, Shaped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,12 +34,11 @@ _SORT = "Sort the table by unit, episode and step, or read it with `sort=True`."
 
 @dataclass(frozen=True, repr=False)
 class Rows:
-    """Checked rows: the first row, owner (number and ids) and random rank of each episode, and the values of the
-    table's columns (`None` if the table has no such column)."""
+    """Checked rows: the first row and the owner (number and ids) of each episode, and the values of the table's columns
+    (`None` if the table has no such column)."""
 
     starts: Int[np.ndarray, " E"]
     unit: Int[np.ndarray, " E"]
-    rank: UInt64[np.ndarray, " E"]
     unit_ids: "pa.Array"
     episode_ids: "pa.Array | None"
     steps: Int[np.ndarray, " R"]
@@ -98,7 +97,7 @@ class RowChecker:
         starts = np.flatnonzero(new_episode)
         number = self._num_units - 1 + np.cumsum(new_unit)[starts]
         self._num_units += int(new_unit.sum())
-        rank = self._ranks(units, episodes, new_unit[starts])
+        self._remember(units, episodes, new_unit[starts])
         steps = self._check_steps(batch, place, new_episode)
         states, actions = self._states(batch, place), self._actions(batch, place)
         column = self._schema.reward
@@ -112,13 +111,13 @@ class RowChecker:
             p = read_required_numbers(batch, name, place)
             logged = check_propensities(p, name, place, self._bounds)
         extras = read_reported(batch, self._schema.reported, place) if self._schema.reported else None
-        who = (starts, number, rank, units, episodes, steps)
+        who = (starts, number, units, episodes, steps)
         return Rows(*who, states, actions, rewards, following, ended, logged, extras)
 
     def check_order(self, batch: "pa.RecordBatch", place: Place) -> None:
         """Check only the order of the rows of one batch."""
         new_unit, new_episode, units, episodes = self._boundaries(batch, place)
-        self._ranks(units, episodes, new_unit[np.flatnonzero(new_episode)])
+        self._remember(units, episodes, new_unit[np.flatnonzero(new_episode)])
         self._check_steps(batch, place, new_episode)
         self._check_end(batch, place, new_episode)
 
@@ -154,17 +153,14 @@ class RowChecker:
         names = take_ids(episodes, starts, self._schema.episode, place)
         return new_unit, new_episode, take_ids(units, starts, self._schema.unit, place), names
 
-    def _ranks(
-        self, units: "pa.Array", episodes: "pa.Array | None", new_unit: Bool[np.ndarray, " E"]
-    ) -> UInt64[np.ndarray, " E"]:
-        """A pseudo-random number per beginning episode, from its ids."""
+    def _remember(self, units: "pa.Array", episodes: "pa.Array | None", new_unit: Bool[np.ndarray, " E"]) -> None:
+        """Keep a fingerprint of each beginning unit and episode; two units may use the same episode numbers."""
+        if self._grouped:
+            return
         unit = hashes(units, self._salt)
-        rank = unit if episodes is None else ranks(unit, hashes(episodes, self._salt))
-        if not self._grouped:
-            self._units.add(unit[new_unit])
-            if episodes is not None:
-                self._episodes.add(rank)  # hash of unit and episode: two units may use the same episode numbers
-        return rank
+        self._units.add(unit[new_unit])
+        if episodes is not None:
+            self._episodes.add(hash_pairs(unit, hashes(episodes, self._salt)))
 
     def _check_steps(
         self, batch: "pa.RecordBatch", place: Place, new_episode: Bool[np.ndarray, " R"]
@@ -217,10 +213,10 @@ class RowChecker:
                 _refuse_known("a unit", (ids[i].as_py(),), known, self._schema.unit, place(int(starts[i])))
             if names is None or self._schema.episode is None:
                 continue
-            rank = ranks(unit, hashes(names, self._salt))
-            for i in np.flatnonzero(np.isin(fingerprint(rank), episodes)).tolist():
-                both = (ids[i].as_py(), names[i].as_py())
-                _refuse_known("an episode", both, known, self._schema.episode, place(int(starts[i])))
+            both = hash_pairs(unit, hashes(names, self._salt))
+            for i in np.flatnonzero(np.isin(fingerprint(both), episodes)).tolist():
+                named = (ids[i].as_py(), names[i].as_py())
+                _refuse_known("an episode", named, known, self._schema.episode, place(int(starts[i])))
 
 
 def _refuse_known(what: str, ids: tuple[object, ...], known: set[tuple[object, ...]], column: str, place: str) -> None:

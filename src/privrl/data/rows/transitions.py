@@ -77,6 +77,15 @@ def concatenate_by_name(several: "Sequence[dict[str, np.ndarray]]") -> dict[str,
     return {name: np.concatenate([one[name] for one in several]) for name in several[0]}
 
 
+def keep_first(owner: Int[np.ndarray, " E"], count: int) -> Bool[np.ndarray, " E"]:
+    """Mark the first `count` episodes of each owner, in their order; `owner` is a number per episode."""
+    order = np.argsort(owner, kind="stable")
+    grouped = owner[order]
+    keep = np.empty(len(grouped), bool)
+    keep[order] = np.arange(len(grouped)) - np.searchsorted(grouped, grouped) < count
+    return keep
+
+
 def following_states(
     states: Shaped[np.ndarray, "R *D"], lengths: Int[np.ndarray, " E"], ended: Bool[np.ndarray, " R"] | None = None
 ) -> Shaped[np.ndarray, "R *D"]:

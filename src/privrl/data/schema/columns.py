@@ -210,6 +210,13 @@ def hashes(ids: "pa.Array", salt: int) -> UInt64[np.ndarray, " N"]:
     return hash_strings(ends, np.frombuffer(data or b"", np.uint8), salt)
 
 
+NO_PROPENSITY = (
+    "A propensity is the probability with which the recorded action was taken: above 0, and at most 1. Correct the "
+    "row, or leave out the propensities if no program logged them. Then practice is estimated."
+)
+"""What to do about a propensity outside (0, 1]."""
+
+
 def refuse(bad: Bool[np.ndarray, " N"], column: str, place: Place, problem: str, remedy: str) -> None:
     """Raise a `TableError` that names the first bad entry, if there is one."""
     if bad.any():
@@ -298,8 +305,7 @@ def check_propensities(
         )
     logged = values.astype(np.float64, copy=False)
     refuse_not_finite(logged, column, place)
-    remedy = "A propensity is the probability with which the recorded action was taken: above 0, and at most 1."
-    refuse((logged <= 0.0) | (logged > 1.0), column, place, "is outside (0, 1]", remedy)
+    refuse((logged <= 0.0) | (logged > 1.0), column, place, "is outside (0, 1]", NO_PROPENSITY)
     least, largest = bounds.least_propensity, bounds.largest_propensity
     remedy = f"`least_propensity` says that no action had a probability below {least:g}. Correct it, or leave it out."
     refuse(logged < least, column, place, "is below its public bound", remedy)

@@ -1,23 +1,21 @@
 """Keyed fingerprints of ids, so that ids need not be kept.
 
-They have two uses. *Choosing*: if a unit has too many episodes, those with the smallest keyed hash of (unit id, episode
-id) are used. So the choice depends on ids and a secret salt, never on the contents of an episode. *Noticing*: an id
-that appears again after other ids shows that a table is not grouped. 4 bytes per id are kept to notice it, and suspects
-are looked up in a second pass over the ids.
+An id that appears again after other ids shows that a table is not grouped. 4 bytes per id are kept to notice it, and
+suspects are looked up in a second pass over the ids.
 """
 
 from array import array
 
 import numpy as np
 
-from privrl.shapes import Bool, Shaped, UInt8, UInt32, UInt64
+from privrl.shapes import Shaped, UInt8, UInt32, UInt64
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 divided by the golden ratio, the increment of splitmix64
 
 
-def salt_of(seed: int | None) -> int:
-    """64 secret bits, from the operating system or, for a reproducible run, from a seed."""
-    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0])
+def new_salt() -> int:
+    """64 secret bits from the operating system."""
+    return int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
 
 
 def mixed(x: UInt64[np.ndarray, " N"]) -> UInt64[np.ndarray, " N"]:
@@ -52,20 +50,9 @@ def hash_strings(
     return mixed((prefix[offsets[1:]] - prefix[offsets[:-1]]) ^ np.uint64(salt))
 
 
-def ranks(unit: UInt64[np.ndarray, " N"], episode: UInt64[np.ndarray, " N"]) -> UInt64[np.ndarray, " N"]:
-    """A pseudo-random number for each (unit, episode), from their hashes."""
+def hash_pairs(unit: UInt64[np.ndarray, " N"], episode: UInt64[np.ndarray, " N"]) -> UInt64[np.ndarray, " N"]:
+    """The hash of each (unit, episode), from their hashes."""
     return mixed(mixed(unit) + episode)
-
-
-def keep_smallest(
-    owner: Shaped[np.ndarray, " N"], rank: UInt64[np.ndarray, " N"], count: int
-) -> Bool[np.ndarray, " N"]:
-    """Mark the entries with the `count` smallest ranks of their owner; `owner` is a number per entry."""
-    order = np.lexsort((rank, owner))
-    grouped = owner[order]
-    keep = np.empty(len(grouped), bool)
-    keep[order] = np.arange(len(grouped)) - np.searchsorted(grouped, grouped) < count
-    return keep
 
 
 class Fingerprints:

@@ -13,9 +13,13 @@ Good = Literal["high", "low"]
 _LOW = re.compile(
     r"death|dead|died|deceas|mortal|expire|exitus|readmi|relaps|complicat|adverse|harm"
     r"|(?:^|[^a-z])(?:los|costs?|charges?|dod|tod|mort|muerte)(?:$|[^a-z])|length_?of_?stay"
+    r"|nebenwirk|komplikation|unerw[üu]e?nscht|side_?effects?"
     r"|verstorben|gestorben|liegedauer|d[eé]c[eè]s|d[eé]c[eé]d[eé]|falleci"
 )
-_OUTCOME = re.compile(r"alive|surviv|outcome|reward|discharge|[üu]e?berleb|entlass")
+_OUTCOME = re.compile(
+    r"alive|surviv|outcome|reward|discharge|[üu]e?berleb|entlass|vital_?status|(?:^|[^a-z])[qd]alys?(?:$|[^a-z])"
+    r"|(?:^|[^a-z])status_?(?:at_?)?(?:d(?:ay)?_?\d+|\d+_?(?:d|days?|tage?|m|months?|y|years?))(?:$|[^a-z])"
+)
 _NOT_SURVIVED = re.compile(r"(?:^|_)(?:not|non|no|nicht)_?(?:surviv|alive|[üu]e?berleb)")
 _INVERTED = ("not_", "no_", "non_", "without_", "nicht_")
 

@@ -218,8 +218,9 @@ class TableDescription:
         most, reported, found = self.max_episodes_per_unit or 1, self.reported, []
         if self.episode is not None:
             found.append(
-                f"Of each {noun} at most {most} episode{'s are' if most > 1 else ' is'} used, chosen at random; all "
-                "others are left out. Their number is not shown, because it depends on the records."
+                f"Of each {noun} the first {f'{most} episodes' if most > 1 else 'episode'} in the table "
+                f"{'are' if most > 1 else 'is'} used, so episodes must be in the order of time. All others are left "
+                "out. Their number is not shown, because it depends on the records."
             )
         if self.measured:
             features = [str(one) for one in self.columns["features"] if isinstance(one, Feature)]

@@ -45,7 +45,7 @@ class Bounds:
         num_states: states are 0, ..., num_states - 1; `None` until a learner sets it.
         num_actions: actions are 0, ..., num_actions - 1; `None` until a learner sets it.
         reward_range: the smallest and the largest reward of one step.
-        max_episodes_per_unit: the number of episodes used per privacy unit; further episodes are left out at random.
+        max_episodes_per_unit: the number of episodes used per privacy unit, the first ones in the table.
         features: the columns of a state with their bounds, if states are vectors.
         propensities: whether every step has the logged probability, in (0, 1], with which a program took its action.
         least_propensity: the number below which no action of the program had a probability, taken or not.

@@ -20,6 +20,7 @@ _HINTS: dict[str, tuple[str, ...]] = {
     "unit": (
         *("patient_id", "subject_id", "person_id", "user_id", "unit_id", "patient", "subject", "person", "user"),
         *("patientid", "subjectid", "personid", "userid", "pid", "mrn", "id"),
+        *("pat_id", "pat_nr", "patient_nr", "patient_no", "patnr", "pat"),
     ),
     "episode": ("stay_id", "hadm_id", "admission_id", "visit_id", "episode_id", "stay", "visit", "episode"),
     "step": ("step", "hour", "t", "day", "window"),
@@ -40,7 +41,11 @@ _HEAD = """# A draft from the names and types of columns; no value of the table 
 _CSV_HEAD = """# A CSV file has no types: move columns of text to category = ["NAME:a,b,c"]. `privrl prepare` turns
 # the records of a CSV file into the Parquet file that `privrl fit` reads.
 """
-_ID = re.compile(r"(.*[^a-z0-9])?(id|ids|guid|uuid|mrn|nhs_?number)|.*[a-z0-9](ID|Id)")
+_ID = re.compile(
+    r"(.*[^a-z0-9])?(id|ids|nr|guid|uuid|mrn|nhs_?number)|.*[a-z0-9](ID|Id|Nr)"
+    r"|(pat|patients?|subjects?|persons?|users?|cases?|stays?|visits?|records?|episodes?)_?"
+    r"(no|nr|num|numbers?|nummer|key|code|name)?|fall_?(nr|nummer)"
+)
 """A column with such a name numbers people, stays or records, and is no measurement."""
 _TIME = re.compile(
     r"(?:chart|in|out|start|stop|end|store|admit|admission|disch|birth|event|order|record|measure|obs)?"
@@ -50,9 +55,21 @@ _DOSE = re.compile(
     r"actions?|dos(?:es?|ages?|ings?|is|ierung)|treatments?|drugs?|infusions?|bolus(?:es)?|medications?|behandlung"
     r"|traitement|tratamiento"
 )
+_DRUG = re.compile(
+    r"(?:nor)?epi|(?:nor)?epine\w*|(?:nor)?adrenalin\w*|levophed|vasopress\w*|(?:dop|dobut)amine?|milrinone?"
+    r"|phenylephrine?|heparine?|enoxaparine?|warfarine?|propofol|(?:mid|lor|di)azepam|midazolam"
+    r"|(?:remi|su)?fentanil|fentanyl|(?:hydro)?morphine?|s?ketamine?|dexmedetomidine?|furosemide?|amiodarone?"
+    r"|(?:metopro|esmo|labeta)lol|(?:hydrocorti|methylpredniso|predniso)\w+|dexamethasone?|vancomycine?|meropenem"
+    r"|piperacillin\w*|crystalloids?|colloids?|saline|ringers?"
+)
+"""Drugs whose names are rarely those of a measurement."""
+_ALSO_MEASURED = re.compile(r"insulin\w*|fluids?|potassium|kalium|magnesium|albumin|glucose|oxygen|testosterone?")
+"""Drugs that are measured too."""
+_GIVEN = re.compile(r"iu|ie|rates?|given|gave|administered|infused|injected|perfusor|pump")
+"""With such a word, one of these is a dose: `insulin_rate`, but not `glucose_mg`, which may be a concentration."""
 _PROPENSITY = re.compile(r"propensit(?:y|ies)|pscore|logprobs?")
 _PROBABILITY = re.compile(r"p|pi|probs?|probabilit(?:y|ies)|likelihood")
-_LOGGED = re.compile(r"actions?|a|b|behaviou?rs?|logged|log|policy|chosen|taken")
+_LOGGED = re.compile(r"actions?|a|b|behaviou?rs?|logged|log|policy|chosen|taken|treat(?:ed|ment)?|trt|tx")
 _BEFORE = {"last", "previous", "prev", "prior", "level", "levels", "concentration", "conc"}
 """With such a word, a dose is known before the decision."""
 _FIGURE = re.compile(r"|[-+]?[\d.,:/ T-]*\d[\d.,:/ TZ-]*")  # an empty cell, a number or a time
@@ -161,7 +178,7 @@ def _why_left_out(column: str) -> str | None:
     if _names_propensity(words):
         remedy = "if a program logged it, use it as `propensity`; else, if it is a measurement, add it below"
         return f"# {_quoted(column)}: sounds like the probability of an action; {remedy}"
-    if any(map(_DOSE.fullmatch, words)) and not _BEFORE.intersection(words):
+    if _names_dose(words) and not _BEFORE.intersection(words):
         remedy = "use it in `action`; if it is known before the decision, add it below"
         return f"# {_quoted(column)}: sounds like an action or a dose; {remedy}"
     if any(map(_TIME.fullmatch, words)) or column.lower() in _HINTS["step"]:
@@ -171,6 +188,12 @@ def _why_left_out(column: str) -> str | None:
         remedy = "if it names a person or a stay, use it as `unit` or `episode`"
         return f"# {_quoted(column)}: sounds like an identifier; {remedy}"
     return None
+
+
+def _names_dose(words: Sequence[str]) -> bool:
+    """Whether the words of a name sound like an action, or like a drug that is given."""
+    given = any(map(_ALSO_MEASURED.fullmatch, words)) and any(map(_GIVEN.fullmatch, words))
+    return given or any(_DOSE.fullmatch(word) or _DRUG.fullmatch(word) for word in words)
 
 
 def _names_propensity(words: Sequence[str]) -> bool:

@@ -17,12 +17,12 @@ from privrl.data.rows.encoding import EpisodeEncoder
 from privrl.data.rows.episode_cache import MAX_MEMORY_BYTES, Chunk, EpisodeCache, release_memory
 from privrl.data.rows.files import Paths, parquet_files
 from privrl.data.rows.row_checks import RowChecker, Rows
-from privrl.data.rows.transitions import COLUMNS, Block, concatenate_by_name, following_states
+from privrl.data.rows.transitions import COLUMNS, Block, concatenate_by_name, following_states, keep_first
 from privrl.data.schema.columns import canonical_ids, find_changes, read_ids, take_ids
-from privrl.data.schema.fingerprints import keep_smallest, salt_of
+from privrl.data.schema.fingerprints import new_salt
 from privrl.data.schema.table_schema import Bounds, declare_table
 from privrl.mdp.measurements import BinnedAction, Category, Feature, Measurement
-from privrl.shapes import Bool, Int, Shaped, UInt64
+from privrl.shapes import Bool, Int, Shaped
 
 
 def read_parquet(
@@ -48,7 +48,6 @@ def read_parquet(
     max_episodes_per_unit: int = 1,
     max_actions: int = 12,
     sort: bool = False,
-    seed: int | None = None,
     batch_rows: int = 16_384,
     in_memory: int = MAX_MEMORY_BYTES,
 ) -> "ParquetEpisodes":
@@ -60,6 +59,9 @@ def read_parquet(
     different people), `terminated` is true or false, and all other columns are numbers.
 
     Columns are checked when the table is opened. All rows are checked before anything is summed.
+
+    If a unit has more than `max_episodes_per_unit` episodes, the first ones in the table are used, so a unit's episodes
+    must be in the order of time. Only then does no treatment influence which episodes are used.
 
     Arguments:
         path: the file, folder, pattern or paths.
@@ -81,8 +83,6 @@ def read_parquet(
             learner may supply the numbers of states and actions later (`with_sizes`).
         max_actions: the largest number of actions that doses may make; it guards against an accidental product of many.
         sort: sort the table by unit, episode and step first. This reads it into memory.
-        seed: makes the random choice of episodes reproducible if a unit has too many. By default, the operating system
-            draws it.
         batch_rows: rows read at a time.
         in_memory: the largest cache of checked episodes in memory, in bytes. A larger cache is kept in a scratch file
             without a name, readable only by its owner.
@@ -114,7 +114,7 @@ def read_parquet(
     )
     if batch_rows < 1:
         raise ValueError(f"`batch_rows` is {batch_rows}; it must be at least 1.")
-    return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, salt_of(seed), in_memory)
+    return ParquetEpisodes(Table(parquet_files(path), schema, sort, batch_rows), bounds, new_salt(), in_memory)
 
 
 @final
@@ -195,10 +195,9 @@ class ParquetEpisodes(AbstractDataset):
 
 @dataclass(frozen=True, repr=False)
 class _Open:
-    """Episodes laid end to end with a random rank each; the last of them may still be running."""
+    """Episodes laid end to end; the last of them may still be running."""
 
     unit: Int[np.ndarray, " E"]
-    rank: UInt64[np.ndarray, " E"]
     starts: Int[np.ndarray, " E"]
     columns: dict[str, Shaped[np.ndarray, "R ..."]]
 
@@ -211,14 +210,14 @@ class _Open:
         rows = np.repeat(keep, lengths)
         kept = lengths[keep]
         columns = {name: column[rows] for name, column in self.columns.items()}
-        return _Open(self.unit[keep], self.rank[keep], np.cumsum(kept) - kept, columns)
+        return _Open(self.unit[keep], np.cumsum(kept) - kept, columns)
 
 
 class _Assembler:
-    """Assemble rows into episodes, and keep at most `most` of each unit, by smallest rank.
+    """Assemble rows into episodes, and keep the first `most` of each unit.
 
-    Of the current unit only its `most` best complete episodes and the running one are carried over, so memory is
-    bounded even if all episodes belong to one person.
+    Of the current unit only its first `most` episodes and the running one are carried over, so memory is bounded even
+    if all episodes belong to one person.
     """
 
     def __init__(self, most: int) -> None:
@@ -231,21 +230,20 @@ class _Assembler:
         self._num_episodes += len(rows.starts)
         every = {name: getattr(rows, name) for name in (*COLUMNS, "ended")}
         columns = {name: column for name, column in every.items() if column is not None}
-        everything = _Open(rows.unit, rows.rank, rows.starts, columns)
+        everything = _Open(rows.unit, rows.starts, columns)
         if self._open is not None:
             everything = _joined(self._open, everything)
-        chosen = keep_smallest(everything.unit, everything.rank, self._most)
+        chosen = keep_first(everything.unit, self._most)
         closed = everything.unit < everything.unit[-1]
-        # The running episode competes with the others of its unit only once it is complete.
-        carried = ~closed
-        carried[:-1] &= keep_smallest(everything.unit[:-1], everything.rank[:-1], self._most)
+        carried = chosen & ~closed
+        carried[-1] = True  # rows that follow may belong to the last episode
         self._open = everything.take(carried)
         return self._block(everything.take(chosen & closed))
 
     def finish(self) -> Block:
         """The chosen episodes of the last unit."""
         assert self._open is not None  # a table has rows
-        return self._block(self._open.take(keep_smallest(self._open.unit, self._open.rank, self._most)))
+        return self._block(self._open.take(keep_first(self._open.unit, self._most)))
 
     def summary(self, num_rows: int) -> Summary:
         assert self._open is not None
@@ -265,5 +263,4 @@ def _joined(first: _Open, second: _Open) -> _Open:
     """Rows of `second` before its first start belong to the last episode of `first`."""
     columns = concatenate_by_name([first.columns, second.columns])
     starts = np.concatenate([first.starts, second.starts + len(first.columns["states"])])
-    unit, rank = np.concatenate([first.unit, second.unit]), np.concatenate([first.rank, second.rank])
-    return _Open(unit, rank, starts, columns)
+    return _Open(np.concatenate([first.unit, second.unit]), starts, columns)

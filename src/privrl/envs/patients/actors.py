@@ -101,7 +101,7 @@ class AssistedActor(AbstractActor):
         observation: Float[Array, " D"],
         uniforms: Float[Array, " uniforms"],
     ) -> tuple[Int[Array, ""], Float[Array, ""]]:
-        at, ratio = self.policy.decisions(self.read(observation)), self.policy.ratio_at(memory)
+        at, ratio = self.policy.decisions(self.read(observation)), self.policy.ratio_at(memory, step)
         # Practice uses the high bits of this uniform number; its low bits make another, independent one.
         advised = jnp.mod(uniforms[0] * 2.0**26, 1.0) < at.alpha(ratio)
         action = jnp.where(advised, at.advice, self.practice(step, state, observation, uniforms))

@@ -100,8 +100,8 @@ class HiddenEnv(AbstractRecorded):
     def gain(self, policy: AssistedPolicy, episodes: int, *, key: PRNGKeyArray) -> SimulatedGain:
         """The gain of an assisted policy on recorded states over practice, which still sees the full state."""
         seen = self.observation
-        limits = (policy.max_ratio, policy.max_weight)
-        full = AssistedPolicy(policy.advice[seen], policy.support[seen], *limits, strength=policy.strengths[seen])
+        advised = (policy.advice[seen], policy.support[seen], policy.max_ratio, policy.max_weight)
+        full = AssistedPolicy(*advised, strength=policy.strengths[seen], horizon=policy.horizon)
         return simulate_gain(self.full.mdp, self.full.behaviour, full, episodes, key=key)
 
     def sample(self, policy: TabularPolicy | FullPolicy, episodes: int, key: AnyKey) -> Trajectory:

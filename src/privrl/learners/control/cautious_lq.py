@@ -155,11 +155,11 @@ class CautiousLQ(AbstractOnlineLearner):
     def init(self) -> Memory:
         n, p = self.task.state_dim, self.task.state_dim + self.task.input_dim
         prior = Belief(jnp.zeros((p, n)), self._prior_variance * jnp.eye(p))
-        one, nobody = jnp.ones(()), jnp.zeros((), int)
+        one, zero = jnp.ones(()), jnp.zeros((), int)
         gain = jnp.zeros((p - n, n))
-        counted = jnp.zeros(()) if self.returns else nobody
+        counted = jnp.zeros(()) if self.returns else zero
         return Memory(
-            prior, Surprise(prior.mean, one, one), gain, one, one, jnp.zeros((n, n)), 0.0 * one, counted, nobody
+            prior, Surprise(prior.mean, one, one), gain, one, one, jnp.zeros((n, n)), 0.0 * one, counted, zero
         )
 
     def acted_on(self, memory: Memory, published: Memory, others: Int[Array, ""]) -> Memory:

@@ -22,6 +22,8 @@ name = "advice"
 policy = "policy"           # a saved folder, relative to this file
 use = "whole"               # or "assisted"
 sha256 = "..."              # of the policy
+file = "pilot-advice.json"  # optional: the same policy for apps, relative to this file
+file_sha256 = "..."         # of that file
 
 [[phases]]                  # optional: shares of the arms from a look on
 start = 1
@@ -44,8 +46,9 @@ groups = ["female", "male"]
 share = 0.1
 ```
 
-The table `[serve]` holds settings of the service. It is not part of the protocol, and neither are comments and the
-order of entries: the hash is that of the values.
+The entry `unit` says what the ids of people identify, and the table `[serve]` holds settings of the service. They are
+not part of the protocol, and neither are comments and the order of entries: the hash is that of the values. The store
+and the certificate of the pilot state the unit.
 """
 
 import dataclasses
@@ -66,7 +69,8 @@ from jaxtyping import Float, Int
 from privrl.privacy.trust.privatizers import AbstractPrivatizer, Central, NonPrivate
 
 Spending = Literal["obrien-fleming", "pocock"]
-SERVE = "serve"
+SERVE, UNIT = "serve", "unit"
+"""Entries of a protocol file that are not part of the protocol."""
 _REFUSED = "The protocol is refused: "
 _MOST_PEOPLE, _MOST_LOOKS, _MOST_ARMS = 2**31, 50, 8
 
@@ -83,12 +87,16 @@ class Arm:
         policy: the folder of a saved policy; empty for current practice.
         use: whether the whole advice is followed, or the assisted policy of the folder.
         sha256: the hash of that policy, so that it cannot change.
+        file: the same policy as JSON, for apps that compute its advice; empty if the service answers them.
+        file_sha256: the hash of that file.
     """
 
     name: str
     policy: str = ""
     use: Literal["whole", "assisted"] = "whole"
     sha256: str = ""
+    file: str = ""
+    file_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,6 +232,12 @@ class Protocol:
             "names.",
         )
         check(not arms or not self.arms[0].policy, "the first of `arms` is current practice, so it has no `policy`.")
+        for arm in self.arms:
+            check(
+                bool(arm.file) == bool(arm.file_sha256) and (not arm.file or bool(arm.policy)),
+                f"`file` and `file_sha256` of the arm `{arm.name}` belong together, and to a `policy`. `privrl pilot "
+                "init` writes them.",
+            )
         number = self.looks if isinstance(self.looks, int) else len(self.looks)
         check(
             1 <= number <= min(_MOST_LOOKS, self.people), f"`looks` must be 1 to {_MOST_LOOKS}, and at most `people`."
@@ -368,12 +382,12 @@ class Protocol:
 
     @classmethod
     def from_toml(cls, text: str) -> "Protocol":
-        """Reads the text of a TOML file; the table `[serve]` is ignored."""
+        """Reads the text of a TOML file; the entry `unit` and the table `[serve]` are ignored."""
         try:
             content = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"{_REFUSED}it is not TOML ({error}).") from error
-        return cls.from_json({name: value for name, value in content.items() if name != SERVE})
+        return cls.from_json({name: value for name, value in content.items() if name not in (SERVE, UNIT)})
 
     @classmethod
     def read(cls, path: str | Path) -> "Protocol":

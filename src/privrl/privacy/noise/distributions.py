@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from privrl.contracts.noise_distribution import AbstractNoise, White
 
@@ -213,7 +213,7 @@ class LaplaceNoise(AbstractNoise):
         """
         k, t = jnp.maximum(self.terms, 1.0), math.log(2.0 / checked_probability(failure))
 
-        def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        def halve(_: int | Int[Array, ""], ends: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = ends
             x = (low + high) / 2.0
             u = x / (jnp.sqrt(k**2 + x**2) + k)

@@ -37,7 +37,7 @@ export function readPolicy(content: unknown): Policy;
 export function start(): EpisodeState;
 /** A random number in [0, 1). */
 export function randomDraw(): number;
-/** `draw`: in [0, 1), a new one for every decision; null for the most probable choice. */
+/** `draw`: in [0, 1), a new one for every decision; null for the most probable choice, and no advice that is not certain. */
 export function advise(policy: Policy, observation: Observation, state?: EpisodeState, draw?: number | null): Advice;
 /** The state for the next decision, after `action` was taken. */
 export function record(policy: Policy, state: EpisodeState, advice: Advice, action: number): EpisodeState;

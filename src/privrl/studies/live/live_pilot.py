@@ -2,8 +2,8 @@
 
 A person who arrives gets a ticket with an arm, which the operating system's randomness drew once
 (`randomisation.py`). People in the arm of current practice are left to the clinician. In the arm of a policy the
-policy advises: ask `advise`, or compute the advice elsewhere from `policy.json` and the arm of the ticket. When the
-outcome is known, send it with the ticket. At every look the numbers received and the sums of outcomes of each arm are
+policy advises: ask `advise`, or compute the advice elsewhere from the file of the ticket's arm. When the outcome is
+known, send it with the ticket. At every look the numbers received and the sums of outcomes of each arm are
 released, and what is served follows from them at once.
 """
 
@@ -22,10 +22,9 @@ from jaxtyping import Float
 from privrl.contracts.learner import Plan
 from privrl.contracts.policy import AbstractPolicy
 from privrl.learners.trials.looks import looks_of
-from privrl.learners.trials.protocol import Protocol
+from privrl.learners.trials.protocol import Arm, Protocol
 from privrl.learners.trials.trial import Trial, TrialState
 from privrl.mdp.simulation import action_draw, cumulative_table, draw_action
-from privrl.mdp.types import TabularPolicy
 from privrl.privacy.shared_budget import AnySharedBudget
 from privrl.privacy.store.release_store import ReleaseStore
 from privrl.statistics.arm_sums import Assignment, Outcomes
@@ -33,6 +32,7 @@ from privrl.studies.keys import KeyLike
 from privrl.studies.live.agent import AbstractAgent
 from privrl.studies.live.arrivals import Ticket
 from privrl.studies.live.randomisation import PRACTICE, Randomisation
+from privrl.studies.results.arm_policies import how_to_advise, is_served_by_state
 from privrl.studies.results.binding import policy_sha256
 from privrl.studies.results.pilot_record import PilotRecord
 
@@ -107,12 +107,13 @@ class Pilot(AbstractAgent):
     def advise(self, ticket: Ticket, state: int, step: int) -> int | None:
         """Returns the action for the person with this ticket; `None` if the decision is left to the clinician.
 
-        Only policies on numbered states can be asked. Apps compute the advice of other policies from `policy.json`.
+        Only policies on numbered states can be asked. Apps compute the advice of other policies from the file that
+        `privrl pilot init` wrote for the arm.
         """
         self._arrivals.check(ticket)
         if ticket.arm in (None, PRACTICE):
             return None
-        table = self._table(self.protocol.arms[ticket.arm].name)
+        table = self._table(self.protocol.arms[ticket.arm])
         horizon, num_states, _ = table.shape
         if not (0 <= step < horizon and 0 <= state < num_states):
             raise ValueError(f"Expected 0 <= `step` < {horizon} and 0 <= `state` < {num_states}.")
@@ -135,17 +136,17 @@ class Pilot(AbstractAgent):
         group = "/".join(part.groups[0] for part in self.protocol.subgroups)
         self._plans.to_steps(empty, 0, self._query((PRACTICE, group)))
 
-    def _table(self, arm: str) -> Float[np.ndarray, "H S A"]:
+    def _table(self, arm: Arm) -> Float[np.ndarray, "H S A"]:
         """The policy of an arm on the host."""
-        table = self._tables.get(arm)
+        table = self._tables.get(arm.name)
         if table is None:
-            policy = self._policies.get(arm)
-            if not isinstance(policy, TabularPolicy) or policy.rules.need_previous:
+            policy = self._policies.get(arm.name)
+            if not is_served_by_state(policy):
                 raise ValueError(
-                    f"The policy of the arm `{arm}` was not given, is not a table of numbered states, or its rules "
-                    "need the previous action. Compute its advice from `policy.json` and the arm of the ticket."
+                    f"The policy of the arm `{arm.name}` was not given, is not a table of numbered states, or its "
+                    f"rules need the previous action. {how_to_advise(arm)}"
                 )
-            table = self._tables[arm] = cumulative_table(policy)
+            table = self._tables[arm.name] = cumulative_table(policy)
         return table
 
     @functools.cached_property

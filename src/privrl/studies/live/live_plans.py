@@ -81,8 +81,8 @@ class LivePlans:
         simulated = study.channels()
         seeded = None if key is None else SimulationKeys.of(key).plans
         self._sampled = public_key(store, "plans", seeded) if learner.plans_at_random else None
-        start, nobody = State.first(learner, simulated), jnp.zeros((), int)
-        first = (learner, start._replace(kept={}), start.memory, nobody, nobody, self._plan_key(0), None)
+        start, zero = State.first(learner, simulated), jnp.zeros((), int)
+        first = (learner, start._replace(kept={}), start.memory, zero, zero, self._plan_key(0), None)
         self._first = functools.partial(_next_plan, *first)
         self._made = [self._first()]
         form = (study.privatizer.adjacency, study.participation, blank(self[0]), self[0])

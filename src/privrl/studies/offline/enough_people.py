@@ -7,8 +7,10 @@ nothing about anybody. If neighbours add or remove a person, the number is secre
 import math
 
 from privrl.contracts.release import Declared
+from privrl.evaluation.limits import PAIRS
 from privrl.evaluation.widths import people_needed
 from privrl.privacy.trust.privatizers import AbstractPrivatizer
+from privrl.statistics.off_policy import Limits
 
 FEWEST = 100
 """With fewer people, noise hides all that could be learnt, and a budget is spent for nothing."""
@@ -32,6 +34,8 @@ def check_evaluation(
     public: bool,
     checked: bool = True,
     markov: bool = False,
+    limits: Limits = PAIRS,
+    logged: bool = False,
     share: float = 1.0,
 ) -> None:
     """Refuse an evaluation after which the policy is certain to be withheld, if public numbers make it certain.
@@ -43,10 +47,13 @@ def check_evaluation(
         public: whether the probabilities of practice are.
         checked: whether a release needs checks of practice that are conclusive.
         markov: whether a model of the whole advice may decide.
+        limits: the pairs of limits that are compared.
+        logged: whether returns count from their lower bound, because weights are clipped.
     """
     if not _is_public(privatizer) or privatizer.mechanism_of_rounds != "gaussian":
         return
-    needed = people_needed(declared, privatizer, public=public, checked=checked, markov=markov)
+    settings = {"checked": checked, "markov": markov, "logged": logged}
+    needed = people_needed(declared, privatizer, public=public, limits=limits, **settings)
     if needed is None:
         raise ValueError(
             "Without a finite `max_weight` there is never an estimate of a gain that could decide, so the policy is "
@@ -58,10 +65,14 @@ def check_evaluation(
     least, enough = (math.ceil(number / share) for number in (needed.least, needed.enough))
     of_all = "" if share == 1.0 else f" (needs {least:,} people in all)"
     passed = f"With {enough:,} people, each check of practice is passed in about 95% of studies, if practice follows "
+    why = (
+        "noise alone hides the largest gain that the limits allow, so it would be withheld"
+        if public and needed.least == needed.estimate
+        else "it is certain to be withheld at this budget, whatever the data show"
+    )
     raise ValueError(
-        f"About {share * people:,.0f} people would evaluate the policy. With fewer than {needed.least:,}{of_all} it is "
-        "certain to be withheld at this budget, whatever the data show. Nothing was spent. "
-        f"{passed + 'the record. ' if checked else ''}"
+        f"About {share * people:,.0f} people would evaluate the policy. With fewer than {needed.least:,}{of_all} "
+        f"{why}. Nothing was spent. {passed + 'the record. ' if checked else ''}"
         "Use more people or a larger budget, or spend it anyway with `spend_anyway`."
     )
 

@@ -157,9 +157,16 @@ def evaluate(
         )
     if not spend_anyway:
         check_number(people.num_units, trust)
-        stated = {"checked": evaluator.assumption == "checked", "markov": evaluator.markov}
-        known = evaluator.public or evaluator.logged
-        check_evaluation(people.num_units, evaluator.declare(), trust, public=known, **stated)
+        check_evaluation(
+            people.num_units,
+            evaluator.declare(),
+            trust,
+            public=evaluator.public or evaluator.logged,
+            checked=evaluator.assumption == "checked",
+            markov=evaluator.markov,
+            limits=evaluator.limits,
+            logged=evaluator.assumption == "logged",
+        )
     how: dict[str, Any] = {
         "key": optional_key(key),
         "unit": unit or noun,

@@ -55,7 +55,7 @@ def policy_arrays(policy: AnyPolicy) -> dict[str, np.ndarray]:
     found: Mapping[str, object] = {"": given}
     if isinstance(given, (str, Path)):
         found = read_npz(read_bytes(Path(given)), f"`{given}`")
-        if set(found) - {RULES} == {"advice", "support", "max_ratio", "max_weight", "strength"}:
+        if set(found) - {RULES} == {"advice", "support", "max_ratio", "max_weight", "horizon", "strength"}:
             return dict(found)
     if len(found) != 1:
         raise ValueError(f"The policy has the arrays {sorted(found)}; give one, of probabilities or of actions.")

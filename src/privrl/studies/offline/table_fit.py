@@ -16,6 +16,7 @@ from privrl.data.rows.files import Paths
 from privrl.data.schema.table_description import TableDescription
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.shards import ShardedEpisodes
+from privrl.evaluation.limits import choose_limits
 from privrl.executors.executor import AbstractExecutor
 from privrl.privacy.accounting.privacy_budget import PrivacyWarning
 from privrl.privacy.shared_budget import AnySharedBudget
@@ -73,8 +74,7 @@ def read_table(paths: Paths, description: TableDescription, key: KeyLike | None)
     """The people of a table in files; warns of a key, whose noise can be replayed."""
     if isinstance(key, jax.Array):
         raise ValueError(
-            "`key` is a JAX key. Give an integer with a table in files: it also decides which episodes of a person are "
-            "used."
+            "`key` is a JAX key. Give an integer with a table in files, as `--seed` of the command line does."
         )
     if key is not None:
         warnings.warn(
@@ -82,7 +82,7 @@ def read_table(paths: Paths, description: TableDescription, key: KeyLike | None)
             PrivacyWarning,
             stacklevel=4,
         )
-    return read_parquet(paths, seed=key, **description.columns)
+    return read_parquet(paths, **description.columns)
 
 
 def open_people(
@@ -220,5 +220,7 @@ def _check_people(people: int, task: Task, learner: AbstractLearner, comparison:
         public=comparison.practice is not None or comparison.assumption in ("logged", "randomised"),
         checked=comparison.assumption == "checked",
         markov=comparison.markov,
+        limits=choose_limits(comparison.max_ratio, comparison.max_weight),
+        logged=comparison.assumption == "logged",
         share=comparison.evaluate,
     )

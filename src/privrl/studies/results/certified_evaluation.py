@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from privrl.contracts.untrusted import read_json
-from privrl.evaluation.decision import Bound, Reason
+from privrl.evaluation.decision import Bound, Reason, describe_bound
 from privrl.evaluation.estimates import Evaluation
 from privrl.mdp.assistance import to_json_number
 from privrl.privacy.accounting.certificate import Certificate
@@ -55,9 +55,19 @@ class ReleaseEvidence:
 
     @property
     def words(self) -> str:
-        """The statement, what is supported, the reasons against it and the bound."""
-        bound = () if self.bound is None else (self.bound.sentence,)
-        return " ".join((self.statement, self.support, *(reason.sentence for reason in self.reasons), *bound))
+        """The statement, and what was found."""
+        return f"{self.statement} {self.findings}"
+
+    @property
+    def findings(self) -> str:
+        """What is supported, the reasons against it and the bound."""
+        said = (self.support, *(reason.sentence for reason in self.reasons), self.bound_sentence)
+        return " ".join(sentence for sentence in said if sentence)
+
+    @property
+    def bound_sentence(self) -> str:
+        """A sentence about the bound; empty without one."""
+        return describe_bound(self.bound, self.reasons)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON for the output of commands."""
@@ -157,9 +167,15 @@ def check_evaluation_folder(folder: Path, policy_sha256: str, *, signing: bool, 
         return
     saved = SavedFiles.read(folder)
     held = {EVALUATION, EVALUATION_CERTIFICATE} & saved.contents.keys()
-    if held and (not overwrite or not saved.added_later):
-        hint = ", or add `--overwrite` to replace it" if saved.added_later else ""
-        raise ValueError(f"`{folder}` holds an `{EVALUATION}` already. Choose another folder{hint}.")
+    if held and not saved.added_later:
+        raise ValueError(
+            f"The certificate in `{folder}` names its `{EVALUATION}`, which is therefore never replaced. Choose "
+            "another folder."
+        )
+    if held and not overwrite:
+        raise ValueError(
+            f"`{folder}` holds an `{EVALUATION}` already. Choose another folder, or add `--overwrite` to replace it."
+        )
     if saved.certificate is None:
         if saved.contents.keys() - held:
             raise ValueError(f"`{folder}` holds files without a certificate. Choose another folder.")

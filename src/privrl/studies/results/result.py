@@ -158,8 +158,10 @@ class Result:
         if self.certificate.signature or (own is not None and own.signature):
             raise ValueError("The certificate is signed already, and names the policy. Withhold first, then sign.")
         if evaluation is not None:
-            settings = (evaluation.policy.max_ratio, evaluation.policy.max_weight)
-            evaluation = replace(evaluation, policy=AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *settings))
+            given = evaluation.policy
+            limits = (given.max_ratio, given.max_weight)
+            empty = AssistedPolicy(jnp.zeros(0, int), jnp.zeros(0), *limits, horizon=given.horizon)
+            evaluation = replace(evaluation, policy=empty)
         none = policy_sha256(None)
         if own is not None and evaluation is not None:
             study = own.study

@@ -20,7 +20,7 @@ from privrl.studies.results.binding import arrays_of, policy_sha256
 _AXES: dict[Any, dict[str, int]] = {  # of each array
     TabularPolicy: {"probabilities": 3},
     LinearPolicy: {"gains": 3, "radius": 0},
-    AssistedPolicy: {"advice": 1, "support": 1, "max_ratio": 0, "max_weight": 0, "strength": 1},
+    AssistedPolicy: {"advice": 1, "support": 1, "max_ratio": 0, "max_weight": 0, "horizon": 0, "strength": 1},
 }
 
 

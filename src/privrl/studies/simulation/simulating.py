@@ -388,8 +388,8 @@ def _simulate(
     def block(carry: Any, x: tuple[Array, Array, Array]) -> tuple[Any, Array]:
         (t, begin, end), (state, _, older) = x, carry
         if delay:
-            nobody = jnp.zeros((), int)
-            state = state._replace(memory=learner.acted_on(state.memory, older[0][0], nobody))
+            zero = jnp.zeros((), int)
+            state = state._replace(memory=learner.acted_on(state.memory, older[0][0], zero))
         state, made, counts = simulation.plan(state, t, begin)
         queries_per_plan.update(counts)
         older = lag(older, state.memory, made, t) if delay else ()
