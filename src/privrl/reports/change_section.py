@@ -165,7 +165,7 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
                 f"The checks of practice need more {unit}s: about {needed.enough:,} held out at this budget pass them "
                 f"in 95% of studies, if practice follows the record{never}. There were {people:,}."
             )
-        elif reason is Reason.FOLLOWS_MORE:
+        elif reason in (Reason.FOLLOWS_MORE, Reason.CONTRADICTED):
             yield (
                 f"More {unit}s of the same kind will not help: record what clinicians see besides these columns, or "
                 "decide some treatments at random in a pilot (`privrl pilot`)."
