@@ -72,7 +72,7 @@ def _environment(package: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"code": mark_code, "percent": _unbroken_percent, "number": format_number, "s": plural}
+    made.filters |= {"code": mark_code, "percent": format_percent, "number": format_number, "s": plural}
     return made
 
 
@@ -86,15 +86,11 @@ def mark_code(text: str) -> Markup:
 
 
 def format_percent(share: float) -> str:
-    """Write a share as a percentage, with one decimal if it is small."""
+    """Write a share as a percentage, with one decimal if it is small: "76%", "7.2%", "5%", "<0.1%"."""
     if 0 < share < 0.0005:
-        return "< 0.1 %"
-    return f"{100 * share:.1f} %" if 0 < share < 0.095 else f"{100 * share:.0f} %"
-
-
-def _unbroken_percent(share: float) -> str:
-    """Write a percentage that stays on one line."""
-    return format_percent(share).replace(" ", "\N{NO-BREAK SPACE}")
+        return "<0.1%"
+    digits = f"{100 * share:.1f}" if 0 < share < 0.095 else f"{100 * share:.0f}"
+    return f"{digits.removesuffix('.0')}%"
 
 
 def format_number(value: float, digits: int = 3) -> str:
