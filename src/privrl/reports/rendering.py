@@ -6,6 +6,7 @@ Templates escape every value. The only exceptions are `Markup` values, which are
 
 import base64
 import functools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +97,14 @@ def format_percent(share: float) -> str:
 def format_number(value: float, digits: int = 3) -> str:
     """Write a number with this many significant digits."""
     return f"{value:.{digits}g}"
+
+
+def format_measurement(value: float, digits: int = 3) -> str:
+    """Write a measurement with this many significant digits and without an exponent: "1,860", "4.75", "0.031"."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(places, 0)}f}"
 
 
 def plural(count: int, noun: str) -> str:
