@@ -29,7 +29,8 @@ from privrl.envs.patients.actors import AssistedActor
 from privrl.envs.patients.anaemia import Anaemia
 from privrl.envs.patients.anticoagulation import Anticoagulation
 from privrl.envs.worlds_by_name import make
-from privrl.evaluation.estimates import Evaluation, Interval
+from privrl.evaluation.confidence import Interval
+from privrl.evaluation.estimates import Evaluation
 from privrl.evaluation.measured_evaluator import MeasuredEvaluator
 from privrl.recipes.all_recipes import get
 from privrl.studies.offline.procedure import ask_curator

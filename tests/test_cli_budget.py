@@ -32,10 +32,10 @@ def test_a_budget_is_made_shown_and_reserved_in() -> None:
     refused = call(*FIT, "--epsilon", "3", "--out", "b", *BUDGET)
     assert refused.code == 2 and "Nothing was reserved" in refused.err and not Path("b").exists()
     shown = json.loads(call("budget", "show", "patients.budget", "--json").out)
-    assert [study["name"] for study in shown["studies"]] == ["fit with TDFP"]
+    assert [study["name"] for study in shown["studies"]] == ["fit with dp-tdfp"]
     assert 2 < shown["left"]["epsilon"] < 3
     text = call("budget", "show", "patients.budget").out
-    assert "fit with TDFP" in text and shown["studies"][0]["date"] in text
+    assert "fit with dp-tdfp" in text and shown["studies"][0]["date"] in text
     certificate = json.loads(Path("a/certificate.json").read_text())
     assert any(shown["studies"][0]["study"] in note for note in certificate["notes"])
     assert call("certify", "a").code == 0

@@ -51,3 +51,29 @@ def test_an_error_of_the_system_names_the_file_and_a_remedy(tmp_path: Path) -> N
     found = call("pilot", "simulate", tmp_path / "nix.toml", "--means", "0,1")
     assert found.code == 2 and "Errno" not in found.err
     assert f"Error: `{tmp_path / 'nix.toml'}`: No such file or directory. Check the path" in found.err
+
+
+def test_a_file_that_is_no_budget_is_not_said_to_hold_sums(tmp_path: Path) -> None:
+    """Before, the first remedy was to restrict who may read a schema file, because of people's raw sums."""
+    (tmp_path / "stays.toml").write_text('unit = "patient_id"\n')
+    for mode in (0o644, 0o600):
+        (tmp_path / "stays.toml").chmod(mode)
+        found = call("budget", "show", tmp_path / "stays.toml")
+        assert found.code == 2 and "store of releases" in found.err and "chmod" not in found.err
+
+
+@pytest.mark.parametrize("epsilon", ["-2", "0", "nan"])
+def test_a_budget_of_nothing_has_a_remedy_of_its_own(tmp_path: Path, epsilon: str) -> None:
+    """Before, it advised against a huge budget."""
+    words = ("--epsilon", epsilon, "--delta", "1e-6", "--unit", "patient_id")
+    found = call("budget", "init", tmp_path / "patients.budget", *words)
+    assert found.code == 2 and "must be a finite number above 0. A smaller budget protects people more" in found.err
+    assert "huge" not in found.err
+    assert "huge budget" in call("budget", "init", tmp_path / "b", "--epsilon", "inf", *words[2:]).err
+
+
+def test_the_help_of_prepare_names_what_its_options_are() -> None:
+    """Before, "a number of numbers", and "where nothing was measured"."""
+    told = " ".join(call("prepare", "--help").out.replace("│", " ").split())
+    assert "a number of numbers" not in told and "where nothing was measured" not in told
+    assert "If times are numbers, a number." in told

@@ -264,8 +264,8 @@ def test_situations_show_today_the_advice_how_often_and_how_sure() -> None:
     policy = AssistedPolicy(jnp.array([1, 1, 0]), jnp.array([0.25, 0.9, 0.9]), 1.5, 4.0, horizon=100)
     known = Situations(visits, 0.012, None)
     page = stands_alone(page_with(render_situations(np.array([1, 1, 0]), known, policy, NAMES, terminal=(2,)))).text
-    assert "mild wait treat 25 % → 38 % 40 % fair" in page  # seen most often of those in which something is decided
-    assert "severe <3 treat treat (as today) 90 % → 100 % 20 % strong" in page and "home" not in page
+    assert "mild wait treat 25% → 38% 40% fair" in page  # seen most often of those in which something is decided
+    assert "severe <3 treat treat (as today) 90% → 100% 20% strong" in page and "home" not in page
     public = dataclasses.replace(known, practice=[1, 0, 0])
     assert (
         "mild treat treat (as today)"
@@ -288,9 +288,9 @@ def test_advice_without_an_advantage_is_not_shown_as_given(result: Result) -> No
         assert (render_ratios(shown, None) == "") == policy.is_silent
         return stands_alone(page_with(text)).text
 
-    assert "20 % to 60 %" in page(1.0, 1.0, 0.1) and "not estimated to be better" not in page(1.0, 1.0, 0.1)
+    assert "20% to 60%" in page(1.0, 1.0, 0.1) and "not estimated to be better" not in page(1.0, 1.0, 0.1)
     some, nothing = page(1.0, 1.0, 0.0), page(0.0, 0.0, 0.0)
-    assert "20 % to 30 %" in some and "that is not estimated to be better than current practice" in some
+    assert "20% to 30%" in some and "that is not estimated to be better than current practice" in some
     assert "in no situation is there advice that is estimated to be better than practice" in nothing
     assert "known well enough" not in nothing and "practice takes the advised action in" not in nothing
 

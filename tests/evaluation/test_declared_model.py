@@ -119,7 +119,7 @@ def test_the_model_has_twice_its_share_and_counts_among_the_people_needed():
 
 def test_without_a_limit_advice_goes_on_however_large_the_weight_is():
     """500 steps with a factor of 20: their product is beyond all floating-point numbers."""
-    policy = AssistedPolicy(jnp.array([1, 0]), jnp.array([0.05, 0.5]), math.inf, math.inf, horizon=100)
+    policy = AssistedPolicy(jnp.array([1, 0]), jnp.array([0.05, 0.5]), math.inf, math.inf, horizon=501)
     reader, state = ExportedPolicy(policy.to_json()), EpisodeState()
     for _ in range(500):
         advice = reader.decide(0, state, 0.5)

@@ -17,12 +17,14 @@ from privrl.evaluation.decision import Bound, Reason
 from privrl.evaluation.estimates import PairGain
 from privrl.evaluation.gain_intervals import GainEntry, certified_interval
 from privrl.evaluation.limits import PAIRS
+from privrl.evaluation.shares import releases
 from privrl.evaluation.showing import Candidate
 from privrl.evaluation.widths import plan_widths
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.privacy.noise.distributions import GaussianNoise
 from privrl.reports.change_section import explain_collection
 from privrl.statistics.off_policy import Gains
+from privrl.studies.offline.enough_people import check_evaluation
 
 NOISE, SQUARE = 44.0, 695.0
 
@@ -109,3 +111,13 @@ def test_a_study_whose_noise_hides_every_gain_is_known_before(assumption: str, e
     assert few.gain is not None and many.gain is not None
     assert few.gain / 2 * z1 / z2 > 0.75 > many.gain / 2 * z1 / z2
     assert np.isclose(plan_widths(9, budget, **settings).needed.least, needed.least)  # whatever the number of people is
+
+
+def test_a_study_whose_noise_hides_every_gain_is_refused() -> None:
+    """Before, its budget was spent."""
+    budget = privrl.Central(epsilon=1.0, delta=1e-6)
+    declared = releases(public=False, bounded=True, modelled=False, assumption="logged")
+    with pytest.raises(ValueError, match="noise alone hides the largest gain that the limits allow"):
+        check_evaluation(100, declared, budget, public=True, checked=False, logged=True)
+    check_evaluation(1000, declared, budget, public=True, checked=False, logged=True)
+    check_evaluation(100, declared, privrl.NonPrivate(), public=True, checked=False, logged=True)

@@ -189,7 +189,7 @@ RULED = {**first(A_STATES), "num_actions": 3, "rules": vectors()[2]["policy"]["r
 RULED_ROWS = {**first(A_ROWS), "rules": MADE[7]["policy"]["rules"]}
 _HORIZONS = [..., None, 0, -1, 1.5, "4", True]
 DAMAGED: list[tuple[dict[str, Any], tuple[Any, ...], list[Any]]] = [
-    (first(STATES), ("num_actions",), [..., 0, 1.5, None]),
+    (first(STATES), ("num_actions",), [..., 0, 1.5, 1e308, None]),
     (first(STATES), ("horizon",), _HORIZONS),
     (first(STATES), ("steps",), [..., [], [[]], [[0], [0, 1]], [[0], [0]], 3]),
     (first(STATES), ("steps", 0, 0), [3, -1, 0.5, True, None, [], [[0, 0.0]], [[3, 1.0]], [[0, -1.0]], [[0]]]),

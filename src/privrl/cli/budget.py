@@ -10,9 +10,14 @@ from privrl.cli.options.budget_options import BudgetLogOption
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.parsing import AdjacencyOption
 from privrl.cli.output import JsonOption, emit, say, show_table
-from privrl.privacy.shared_budget import MU, SharedBudget
+from privrl.privacy.accounting.gdp import gdp_epsilon
+from privrl.privacy.shared_budget import DELTA, EPSILON, MU, SharedBudget
+from privrl.privacy.store.release_store import store_exists
 
 budget = App(name="budget", help="One budget for all studies of the same people.", no_args_is_help=True)
+
+_PARTS = {EPSILON: "other epsilon", DELTA: "other delta"}
+"""The parts of a budget for studies that are not Gaussian, as `budget init` calls them."""
 
 BudgetFileArgument = Annotated[str, typer.Argument(help="The file of the budget, or a postgresql:// address.")]
 
@@ -43,6 +48,7 @@ def init(
     json: JsonOption = False,
 ) -> None:
     """Make a budget, from which studies reserve their cost before they start."""
+    existed = store_exists(file)
     made = SharedBudget.create(
         file,
         epsilon=epsilon,
@@ -55,8 +61,10 @@ def init(
     )
     shown = made.describe()
     if json:
-        emit({"file": made.place, **shown})
+        emit({"file": made.place, "existed": existed, **shown})
         return
+    if existed:
+        say("The budget existed already, with the same terms. Nothing was changed.")
     say(
         f"The budget `{made.place}` has epsilon {epsilon:g} and delta {delta:g} for all studies of `{unit}`. Gaussian "
         f"releases may add up to mu^2 = {shown['pools'][MU]['limit']:.4g}."
@@ -78,23 +86,25 @@ def show(file: BudgetFileArgument, budget_log: BudgetLogOption = None, json: Jso
         f"({shown['adjacency']})."
     )
     if shown["studies"]:
+        delta = shown["left"]["delta"]
         rows = [
             [
                 study["date"],
                 study["name"],
                 study["study"][:8],
+                f"{gdp_epsilon(study['mu'], delta):.3g}",
                 f"{study['mu'] ** 2:.4g}",
                 f"{study['epsilon']:g}",
                 f"{study['delta']:g}",
             ]
             for study in shown["studies"]
         ]
-        columns = ["date (UTC)", "study", "id", "mu^2", "other epsilon", "other delta"]
-        show_table("studies", columns, rows, numbers=3)
+        columns = ["date (UTC)", "study", "id", "epsilon", MU, *(_PARTS[name] for name in (EPSILON, DELTA))]
+        show_table(f"studies (epsilon: of Gaussian noise, at delta {delta:.3g})", columns, rows, numbers=4)
     else:
         say("No study has reserved anything yet.")
     pools = [
-        [name, *(f"{pool[part]:.4g}" for part in ("limit", "reserved", "left"))]
+        [_PARTS.get(name, name), *(f"{pool[part]:.4g}" for part in ("limit", "reserved", "left"))]
         for name, pool in shown["pools"].items()
         if pool["limit"]
     ]

@@ -88,10 +88,10 @@ def demo(
 
 
 def _show(study: DemoStudy, out: Path) -> None:
-    rows = [(name, format_mean(values), f"{100 * gap:.0f} %") for name, values, gap in study.list_policies()]
+    rows = [(name, format_mean(values), f"{100 * gap:.0f}%") for name, values, gap in study.list_policies()]
     title = f"Patients who survive ({study.episodes:,} stays, {study.seeds} repetitions, seed {study.seed})"
     show_table(title, ("policy", "survive", "gap closed"), rows, numbers=2)
-    say("Gap closed: 0 % is what doctors reach, 100 % the best possible. Values are exact; ± is a standard error.")
+    say("Gap closed: 0% is what doctors reach, 100% the best possible. Values are exact; ± is a standard error.")
     say()
     say(str(study.result.certificate))
     say()

@@ -22,16 +22,20 @@ class NextPilot:
         gain: the gain, on the scale of the outcome.
         points: the same in hundredths, if outcomes lie between 0 and 1.
         folder: where the policy is saved; `None` if there is no policy.
+        worse: whether the policy was found worse than practice.
     """
 
     people: int | None
     gain: float
     points: int | None
     folder: str | None
+    worse: bool = False
 
     @property
     def sentence(self) -> str:
         """The suggestion as a sentence."""
+        if self.worse:
+            return "No pilot is suggested, because the policy was found worse than current practice."
         gain = f"{self.gain:.3g}" if self.points is None else f"{self.points} points"
         gain = "1 point" if self.points == 1 else gain
         if self.people is None:
@@ -49,6 +53,8 @@ class NextPilot:
 
     def to_json(self) -> dict[str, Any]:
         """The suggestion as JSON."""
+        if self.worse:
+            return {"people": None, "gain": None, "sentence": self.sentence}
         numbers = {"people": self.people, "gain": self.gain, "epsilon": EPSILON, "delta": DELTA, "power": 0.9}
         return {**numbers, "sentence": self.sentence}
 
@@ -73,4 +79,4 @@ def suggest_pilot(
     share = max(math.floor(100 * min(gain, 1 - _MARGIN - practice)), 1) / 100
     people = find_people(practice, share, epsilon=EPSILON, delta=DELTA)
     points = round(100 * share) if (low, high) == (0.0, 1.0) else None
-    return NextPilot(people, share * width, points, folder)
+    return NextPilot(people, share * width, points, folder, evaluation.verdict == "worse")

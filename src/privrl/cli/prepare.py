@@ -23,8 +23,9 @@ _STATE = "Measurements of a state, by how several values in a window become one"
 
 
 def _combined(how: str) -> Any:
-    words = {"max": "largest", "min": "smallest", "sum": "summed"}.get(how, how)
-    return typer.Option(f"--{how}", metavar="COL", help=f"Its {words} value; may be repeated.", rich_help_panel=_STATE)
+    names = {"max": "largest value", "min": "smallest value", "mean": "mean", "sum": "sum"}
+    words = f"Take the {names.get(how, f'{how} value')} in a window; may be repeated."
+    return typer.Option(f"--{how}", metavar="COL", help=words, rich_help_panel=_STATE)
 
 
 def prepare(
@@ -32,8 +33,10 @@ def prepare(
     raw: Annotated[Path, typer.Argument(help="A CSV or Parquet file, one row per record, in any order.")],
     out: Annotated[Path, typer.Argument(help="The Parquet file to write, one row per step.")],
     unit: Annotated[str, typer.Option("--unit", metavar="COL", help="Whom privacy protects.")],
-    time: Annotated[str, typer.Option("--time", metavar="COL", help="When: timestamps, or numbers.")],
-    every: Annotated[str, typer.Option("--every", help="The length of a step: 4h, 30min, 1d; a number of numbers.")],
+    time: Annotated[str, typer.Option("--time", metavar="COL", help="The time of a record: timestamps or numbers.")],
+    every: Annotated[
+        str, typer.Option("--every", help="Length of a step: 4h, 30min, 1d. If times are numbers, a number.")
+    ],
     action: Annotated[
         list[str],
         typer.Option(
@@ -42,7 +45,9 @@ def prepare(
     ],
     reward: Annotated[
         str,
-        typer.Option("--reward", metavar="COL[:HOW]", help="Paid at the end of an episode; at every step with HOW."),
+        typer.Option(
+            "--reward", metavar="COL[:HOW]", help="The reward, paid at the end of an episode; with HOW, at every step."
+        ),
     ],
     good: Annotated[
         Good,
@@ -52,7 +57,8 @@ def prepare(
         int, typer.Option("--horizon", help="The largest number of steps, public; later records are left out.")
     ] = 1000,
     episode: Annotated[
-        str | None, typer.Option("--episode", metavar="COL", help="Which episode of the unit; without it, one.")
+        str | None,
+        typer.Option("--episode", metavar="COL", help="The episode of the unit; without it, each unit has one."),
     ] = None,
     end: Annotated[
         str | None,
@@ -65,7 +71,7 @@ def prepare(
         typer.Option(
             "--propensity",
             metavar="COL",
-            help="If a program decided: the logged probability of what it did, once in each window.",
+            help="If a program decided: the logged probability of its action, once in each window.",
         ),
     ] = None,
     by: Annotated[
@@ -81,15 +87,16 @@ def prepare(
         typer.Option(
             "--name",
             metavar="COL",
-            help="Of a long table, one row per measurement: what was measured. Then the others are its names.",
+            help="Long tables (one row per measurement): the column with the name of the measurement. Other options "
+            "then take names instead of columns.",
         ),
     ] = None,
     value: Annotated[
-        str | None, typer.Option("--value", metavar="COL", help="Of a long table: what the measurement was.")
+        str | None, typer.Option("--value", metavar="COL", help="Long tables: the column with the value.")
     ] = None,
     item: Annotated[
         list[str] | None,
-        typer.Option("--item", metavar="NAME=ITEM", help="Of a long table: what a name is called there, if otherwise."),
+        typer.Option("--item", metavar="NAME=ITEM", help="Long tables: the code that the table uses for a name."),
     ] = None,
     last: Annotated[list[str] | None, _combined("last")] = None,
     first: Annotated[list[str] | None, _combined("first")] = None,
@@ -102,7 +109,7 @@ def prepare(
         typer.Option(
             "--text",
             metavar="COL",
-            help="Combined by last or first and text; others are numbers.",
+            help="A measurement that is text, combined by --last or --first; all others are numbers.",
             rich_help_panel=_STATE,
         ),
     ] = None,
@@ -111,20 +118,23 @@ def prepare(
         typer.Option(
             "--grid",
             metavar="COL:65,78[:missing]",
-            help="Cuts a measurement at public edges, for numbered states; once for each measurement.",
+            help="Cut a measurement at public edges, to number the states. Once for each measurement.",
             rich_help_panel=_STATE,
         ),
     ] = None,
     carry: Annotated[
-        str, typer.Option("--carry", help="For how long a value stands in where nothing was measured, public.")
+        str, typer.Option("--carry", help="Fill windows without a value with the last one, at most this old (public).")
     ] = "0",
     state_at: Annotated[
         StateAt,
-        typer.Option("--state-at", help="Whether a state is from before the window of its action, or from it."),
+        typer.Option(
+            "--state-at", help="Whether a state ends before the window of its action (start), or includes it (end)."
+        ),
     ] = "start",
-    idle: Annotated[float, typer.Option("--idle", help="The action of a window without a record of it.")] = 0.0,
+    idle: Annotated[float, typer.Option("--idle", help="The action of a window in which none was recorded.")] = 0.0,
     time_format: Annotated[
-        str | None, typer.Option("--time-format", help="Of times in a CSV file that are not ISO 8601: %d.%m.%Y %H:%M.")
+        str | None,
+        typer.Option("--time-format", help="Format of times in a CSV file that are not ISO 8601: %d.%m.%Y %H:%M."),
     ] = None,
     zoned: Annotated[
         bool, typer.Option("--zoned", help="Times in a CSV file have a zone: they end in Z or +02:00.")

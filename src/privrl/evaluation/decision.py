@@ -28,6 +28,7 @@ class Reason(enum.StrEnum):
     NOT_COMPARED = "not compared"
     ANOTHER_POLICY = "another policy"
     FOLLOWS_MORE = "practice follows more than the record"
+    CONTRADICTED = "a check contradicts the stated assumption"
     INCONCLUSIVE = "checks of practice inconclusive"
     UNBALANCED = "weights unbalanced"
     NO_SUPPORT = "no support"
@@ -52,6 +53,10 @@ _SENTENCES = {
     ),
     Reason.ANOTHER_POLICY: "The saved policy is not the one that was compared with current practice.",
     Reason.FOLLOWS_MORE: f"A check of practice failed: {HIDDEN_INFORMATION}.",
+    Reason.CONTRADICTED: (
+        "A check of practice contradicts the assumption that the study team stated, that people saw nothing but the "
+        f"record: {HIDDEN_INFORMATION}."
+    ),
     Reason.INCONCLUSIVE: f"The checks of practice were inconclusive: {HIDDEN_INFORMATION}.",
     Reason.UNBALANCED: (
         "The mean weight is not 1 within its interval: the probabilities of practice may not describe how these people "

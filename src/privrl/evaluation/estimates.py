@@ -349,7 +349,7 @@ def practice_problems(
     """
     seen = [one for one in checks if one is not None]
     if any(one.evidently_not_zero for one in seen):
-        yield Reason.FOLLOWS_MORE
+        yield Reason.CONTRADICTED if assumption == "recorded" else Reason.FOLLOWS_MORE
     elif assumption == "checked" and (
         not seen or any(max(abs(one.lower), abs(one.upper)) > NEGLIGIBLE for one in seen)
     ):

@@ -34,7 +34,10 @@ def check_policy(content: Mapping[str, Any], *, assisted: bool, measured: bool) 
     else:
         names, kept = [STATE], content
         actions = content.get("num_actions", math.inf if assisted and "rules" not in content else None)
-        _need(actions == math.inf or _is_whole(actions, 1), "`num_actions` must be a whole number above 0")
+        _need(
+            actions == math.inf or _is_whole(actions, 1, 2**20),
+            "`num_actions` must be a whole number from 1 to 2^20 - 1",
+        )
         _check_states(content, actions, assisted)
     if assisted:
         _need(isinstance(kept, Mapping), "`assistance` must be an object")

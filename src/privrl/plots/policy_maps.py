@@ -193,7 +193,7 @@ def _draw_legend(figure: "SubFigure", shown: Sequence[int], labels: Sequence[str
 
 
 def _draw_strip(axes: "Axes", one: Slice, palette: Palette) -> None:
-    """Draw advice above current practice, with a line at the median and a bar over the middle 80 % of records."""
+    """Draw advice above current practice, with a line at the median and a bar over the middle 80% of records."""
     _set_scale(axes, one, "x")
     axes.set(yticks=[1.5, 0.5], yticklabels=["advice", "today"], ylim=(0, 2.25))
     axes.spines[["top", "right", "left", "bottom"]].set_visible(False)

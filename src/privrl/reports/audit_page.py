@@ -103,7 +103,7 @@ class _AuditedRecipe:
 
     @property
     def settings(self) -> str:
-        return f"{self.trials:,.0f} trials, delta {self.delta:g}, confidence {100 * self.confidence:g} %"
+        return f"{self.trials:,.0f} trials, delta {self.delta:g}, confidence {100 * self.confidence:g}%"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ class CertificateParts:
         guesses: how often an attacker is right, as part of a sentence.
         statements: what the study team states about the study.
         warnings: what a reader must know first.
+        notes: how the study was run, for readers of the certificate.
         explanation: questions and answers.
         budget: how the budget was spent.
         releases, bounds: tables, or `None` if there is nothing to show.
@@ -31,6 +32,7 @@ class CertificateParts:
     guesses: str
     statements: HtmlTable | None
     warnings: list[str]
+    notes: list[str]
     explanation: list[tuple[str, str]]
     budget: Markup
     releases: HtmlTable | None
@@ -46,6 +48,7 @@ class CertificateParts:
             guesses=describe_guesses(certificate) if is_private(certificate) else "",
             statements=_table_of_statements(certificate),
             warnings=_collect_warnings(certificate),
+            notes=_list_notes(certificate),
             explanation=explain_certificate(certificate),
             budget=render_budget(certificate),
             releases=_table_of_releases(certificate),
@@ -82,8 +85,13 @@ def _collect_warnings(certificate: Certificate) -> list[str]:
             f"This is noise as published. {claimed['source']} claims epsilon = {claimed['epsilon']:.4g}; exact "
             f"accounting gives {certificate.epsilon:.4g}."
         )
+    return found
+
+
+def _list_notes(certificate: Certificate) -> list[str]:
+    """The notes as sentences. They are about how the study was run, so they stand with the certificate."""
     notes = [note.rstrip(".") for note in certificate.notes]
-    return [*found, *(f"{note[:1].upper()}{note[1:]}." for note in notes)]
+    return [f"{note[:1].upper()}{note[1:]}." for note in notes]
 
 
 def _table_of_releases(certificate: Certificate) -> HtmlTable | None:
@@ -99,7 +107,7 @@ def _table_of_releases(certificate: Certificate) -> HtmlTable | None:
                 f"{release['counted']:,} of {release['declared']:,}" + (f", {burnt:,} burnt" if burnt else ""),
                 f"{noise['sensitivity']:.4g}" if noise else "-",
                 f"{noise['scale']:.4g}" if noise else "-",
-                f"{100 * parts[release['name']]:.1f} %" if release["name"] in parts else "-",
+                f"{100 * parts[release['name']]:.1f}%" if release["name"] in parts else "-",
             )
         )
     columns = ("release", "made", "sensitivity", "noise scale", "share")

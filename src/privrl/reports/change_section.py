@@ -6,11 +6,12 @@ The situations of a withheld policy are listed only for review. Everything follo
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from markupsafe import Markup
 
 from privrl.evaluation.decision import Decision, Reason
@@ -23,10 +24,10 @@ from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measurements import Category
-from privrl.mdp.policy_slices import draw_rows
+from privrl.mdp.policy_slices import choices, draw_rows
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.reports.display_names import Names
-from privrl.reports.rendering import HtmlTable, format_percent, render
+from privrl.reports.rendering import HtmlTable, format_measurement, format_percent, render
 from privrl.studies.offline.situations import Situations
 
 _MAX_SITUATIONS = 8
@@ -90,7 +91,7 @@ def _table_of_changes(
         return None
     if isinstance(policy, AssistedPolicy):
         return _table_by_state(policy, situations, names, terminal)
-    return _table_by_measurement(policy) if isinstance(policy, AssistedMeasuredPolicy) else None
+    return _table_by_measurement(policy, names) if isinstance(policy, AssistedMeasuredPolicy) else None
 
 
 def _table_by_state(
@@ -116,21 +117,44 @@ def _table_by_state(
     return HtmlTable(columns, rows, caption, numbers=range(1, len(columns)), stacked=True) if rows else None
 
 
-def _table_by_measurement(policy: AssistedMeasuredPolicy) -> HtmlTable:
-    """The columns along which the share of changed decisions varies most, in three parts of their usual range."""
+def _table_by_measurement(policy: AssistedMeasuredPolicy, names: Names) -> HtmlTable:
+    """The columns along which the share of changed decisions varies most, in three parts of their usual range, with the
+    change that is most likely in each part."""
     rows = draw_rows(policy.advice, np.random.default_rng(0))
     at = policy.decisions(jnp.asarray(rows))
     changed = np.asarray(at.alpha(policy.ratio_at(1.0)) * (1.0 - at.support))
+    today = choices(policy.advice, rows)[1]
+    advice = np.asarray(at.advice)
     parts = [_split_column(policy, place, rows[:, place]) for place in range(rows.shape[1])]
     shares = [[float(changed[inside].mean()) for _, inside in part] for part in parts]
     order = np.argsort([min(found) - max(found) for found in shares], kind="stable")[:_MAX_COLUMNS]
     found = [
-        (policy.advice.columns[place].name, words, format_percent(share))
+        (
+            policy.advice.columns[place].name,
+            words,
+            _describe_change(today[inside], advice[inside], changed[inside], names),
+            format_percent(share),
+        )
         for place in order.tolist()
-        for (words, _), share in zip(parts[place], shares[place], strict=True)
+        for (words, inside), share in zip(parts[place], shares[place], strict=True)
     ]
     caption = "Where the policy changes more decisions, and where fewer"
-    return HtmlTable(("column", "values", "changes"), found, caption, numbers=(2,), stacked=True)
+    columns = ("column", "values", "today → advice", "changes")
+    return HtmlTable(columns, found, caption, numbers=(3,), stacked=True)
+
+
+def _describe_change(
+    today: Int[np.ndarray, " N"], advice: Int[np.ndarray, " N"], changed: Float[np.ndarray, " N"], names: Names
+) -> str:
+    """The most likely change: the most frequent action of practice, and the advice."""
+    likely: dict[tuple[int, int], float] = defaultdict(float)
+    for before, after, weight in zip(today.tolist(), advice.tolist(), changed.tolist(), strict=True):
+        likely[before, after] += weight
+    (before, after), most = max(likely.items(), key=lambda item: item[1], default=((0, 0), 0.0))
+    if most <= 0.0:
+        return "no change"
+    old, new = (names.name_action(action, "action ") for action in (before, after))
+    return f"{new}, more often" if before == after else f"{old} → {new}"
 
 
 def _split_column(
@@ -143,9 +167,9 @@ def _split_column(
         return [(column.values[k], values == k) for k in present]
     ends = np.quantile(values, (0.0, 1 / 3, 2 / 3, 1.0))
     if not (np.diff(ends) > 0).all():
-        return [(f"about {ends[0]:.3g}", np.ones(len(values), bool))]
+        return [(f"about {format_measurement(float(ends[0]))}", np.ones(len(values), bool))]
     inside = [(values >= low) & (values <= high) for low, high in itertools.pairwise(ends)]
-    words = (f"{low:.3g} to {high:.3g}" for low, high in itertools.pairwise(ends))
+    words = (f"{low} to {high}" for low, high in itertools.pairwise(map(format_measurement, ends.tolist())))
     return list(zip(words, inside, strict=True))
 
 
@@ -165,7 +189,7 @@ def explain_collection(evaluation: Evaluation, decision: Decision, certificate: 
                 f"The checks of practice need more {unit}s: about {needed.enough:,} held out at this budget pass them "
                 f"in 95% of studies, if practice follows the record{never}. There were {people:,}."
             )
-        elif reason is Reason.FOLLOWS_MORE:
+        elif reason in (Reason.FOLLOWS_MORE, Reason.CONTRADICTED):
             yield (
                 f"More {unit}s of the same kind will not help: record what clinicians see besides these columns, or "
                 "decide some treatments at random in a pilot (`privrl pilot`)."

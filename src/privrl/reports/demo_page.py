@@ -30,7 +30,7 @@ def render_demo(study: DemoStudy) -> str:
         ),
         table=HtmlTable(
             ("policy", "survive", "gap closed"),
-            [(name, format_mean(values), f"{100 * gap:.0f} %") for name, values, gap in rows],
+            [(name, format_mean(values), f"{100 * gap:.0f}%") for name, values, gap in rows],
             numbers=(1, 2),
             marked={i: "chosen" for i, (name, _, _) in enumerate(rows) if name == study.chosen_row},
         ),

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from privrl.evaluation.comparing import COMPLETE, WHO_DECIDED
 from privrl.evaluation.confidence import Interval
-from privrl.evaluation.decision import Decision
+from privrl.evaluation.decision import Decision, Reason
 from privrl.evaluation.estimates import Evaluation, is_balanced
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.plots.charts import draw_intervals, draw_ratios
@@ -77,6 +77,7 @@ def render_evaluation(
         evaluation=evaluation,
         unit=to_noun(unit if own is None else own.unit),
         balance=_judge_balance(evaluation),
+        contradicted=bool({Reason.FOLLOWS_MORE, Reason.CONTRADICTED} & {*evaluation.reasons}),
         plot=plot,
         table=table,
         ratios=render_ratios(evaluation, None if situations is None else situations.seen) if advice else "",

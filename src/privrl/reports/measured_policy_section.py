@@ -14,7 +14,7 @@ from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.policy_slices import Slice, Stretch, importance, map_policy, slice_policy
 from privrl.plots.policy_maps import draw_map, draw_strips
 from privrl.reports.display_names import Names
-from privrl.reports.rendering import HtmlTable, embed_plot, format_percent, render
+from privrl.reports.rendering import HtmlTable, embed_plot, format_measurement, format_percent, render
 
 _MAX_COLUMNS = 12  # most columns that are drawn; the others matter less
 
@@ -78,15 +78,15 @@ def _table_of_stretches(slices: Sequence[Slice], names: Names) -> HtmlTable:
         if one.missing is not None:
             rows.append((one.column.name, "not measured", one.missing[0], [one.missing[1]]))
     texts = [
-        (column, values, names.number_action(advised), _describe_practice(advised, today))
+        (column, values, names.number_action(advised), _describe_practice(advised, today, names))
         for column, values, advised, today in rows
     ]
     return HtmlTable(("column", "value", "advice", "today"), texts, "The strips as a table", stacked=True)
 
 
-def _describe_practice(advised: int, practised: Sequence[int]) -> str:
-    numbers = [str(action) for action in dict.fromkeys(practised)]
-    return "the same" if numbers == [str(advised)] else " or ".join(numbers)
+def _describe_practice(advised: int, practised: Sequence[int], names: Names) -> str:
+    found = list(dict.fromkeys(practised))
+    return "the same" if found == [advised] else " or ".join(names.number_action(action) for action in found)
 
 
 def _describe_values(one: Slice, part: Stretch) -> str:
@@ -99,6 +99,6 @@ def _describe_values(one: Slice, part: Stretch) -> str:
 def _format_value(feature: Feature, value: float) -> str:
     """Write a value with as many digits as the slice resolves."""
     if feature.log:
-        return f"{value:.3g}"
+        return format_measurement(value)
     digits = int(np.clip(np.ceil(2.5 - np.log10(feature.high - feature.low)), 0, 12))
     return f"{value:,.{digits}f}"

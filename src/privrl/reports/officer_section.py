@@ -57,6 +57,7 @@ def render_officer(result: Result, earlier: Sequence[EarlierStudy] | None) -> Ma
         unlisted=earlier is not None and not reserved <= {one.study for one in earlier},
         delta=certificate.delta,
         opened=certificate.opened,
+        gone=result.policy is None,
         stated=certificate.stated,
     )
 
@@ -71,7 +72,7 @@ def _table_of_files(result: Result, decision: Decision | None) -> HtmlTable:
             continue
         if not private:
             pass_on = "no: made without privacy"
-        elif withheld and name in _ADVISES:
+        elif withheld and result.policy is not None and name in _ADVISES:
             pass_on = "only to reviewers: holds withheld advice"
         else:
             pass_on = "yes"

@@ -6,6 +6,7 @@ Templates escape every value. The only exceptions are `Markup` values, which are
 
 import base64
 import functools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +73,7 @@ def _environment(package: str) -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"code": mark_code, "percent": _unbroken_percent, "number": format_number, "s": plural}
+    made.filters |= {"code": mark_code, "percent": format_percent, "number": format_number, "s": plural}
     return made
 
 
@@ -86,20 +87,24 @@ def mark_code(text: str) -> Markup:
 
 
 def format_percent(share: float) -> str:
-    """Write a share as a percentage, with one decimal if it is small."""
+    """Write a share as a percentage, with one decimal if it is small: "76%", "7.2%", "5%", "<0.1%"."""
     if 0 < share < 0.0005:
-        return "< 0.1 %"
-    return f"{100 * share:.1f} %" if 0 < share < 0.095 else f"{100 * share:.0f} %"
-
-
-def _unbroken_percent(share: float) -> str:
-    """Write a percentage that stays on one line."""
-    return format_percent(share).replace(" ", "\N{NO-BREAK SPACE}")
+        return "<0.1%"
+    digits = f"{100 * share:.1f}" if 0 < share < 0.095 else f"{100 * share:.0f}"
+    return f"{digits.removesuffix('.0')}%"
 
 
 def format_number(value: float, digits: int = 3) -> str:
     """Write a number with this many significant digits."""
     return f"{value:.{digits}g}"
+
+
+def format_measurement(value: float, digits: int = 3) -> str:
+    """Write a measurement with this many significant digits and without an exponent: "1,860", "4.75", "0.031"."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    places = digits - 1 - math.floor(math.log10(abs(value)))
+    return f"{round(value, places):,.{max(places, 0)}f}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from privrl.evaluation.decision import Decision
 from privrl.evaluation.estimates import Evaluation
+from privrl.mdp.rules import Rules, describe_rules
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.privacy.shared_budget import EarlierStudy
 from privrl.reports.certificate_facts import find_classes, find_terminal_states, is_private
@@ -82,10 +83,12 @@ def render_result(
         changes=_render_changes(result, decision, situations, names, show_withheld),
         decision=decision,
         withheld=withheld,
+        gone=result.policy is None,
         show_withheld=show_withheld,
         policy=render_policy(_shown(result, withheld=withheld), names) if not withheld or show_withheld else "",
         advice=render_advice(result, situations, names, withheld=withheld) if not withheld or show_withheld else "",
         officer=render_officer(saved, earlier),
+        rules_kept=_list_rules(result.policy),
         enforced=[str(rule) for rule in result.rules],
         folder=Path(folder).resolve().name,
     )
@@ -109,6 +112,12 @@ def _render_changes(
     certificate = replace(own, unit=to_noun(own.unit))
     terminal = find_terminal_states(result.certificate)
     return render_changes(evaluation, decision, certificate, situations, names, terminal, show_withheld=show_withheld)
+
+
+def _list_rules(policy: object) -> list[str]:
+    """The public rules that a policy keeps."""
+    rules = getattr(policy, "rules", None)
+    return describe_rules(rules) if isinstance(rules, Rules) else []
 
 
 def _count_doses(table: object) -> tuple[int, ...]:

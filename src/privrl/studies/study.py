@@ -235,8 +235,10 @@ class Study:
         unit_column: str | None,
         key: PRNGKeyArray | None,
         store: ReleaseStore | None,
+        called: str | None = None,
     ) -> None:
-        """Reserves the cost of everything declared in a shared budget, before anything is asked of people's data.
+        """Reserves the cost of everything declared in a shared budget, before anything is asked of people's data. The
+        budget lists the study as it is `called`.
 
         A study in a store reserves once, however often it is resumed. A study that was begun with a budget, and whose
         reservation was refused or interrupted, does not continue without one.
@@ -257,7 +259,7 @@ class Study:
         taken = paying.reserve(
             self.ledger.events(),
             unit_column or self.unit,
-            f"{verb} with {self.name}",
+            called or f"{verb} with {self.name}",
             adjacency=self.privatizer.adjacency,
             study=None if store is None else study_id(store),
         )

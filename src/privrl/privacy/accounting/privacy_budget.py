@@ -15,13 +15,10 @@ BudgetKind = Literal["approximate", "pure", "concentrated"]
 
 _REPORTING_DELTA = 1e-6
 
-_POSITIVE = (
-    " is {}; it must be a finite number above 0. "
-    "To run without privacy use a non-private privatizer instead of a huge budget."
-)
+_POSITIVE = "`{}` is {}; it must be a finite number above 0. {}"
+_TOO_SMALL = "A smaller budget protects people more, but without any nothing can be learnt. Give, for example, 1."
+_TOO_LARGE = "To run without privacy use a non-private privatizer instead of a huge budget."
 _REFUSALS = {
-    "epsilon": "`epsilon`" + _POSITIVE,
-    "rho": "`rho`" + _POSITIVE,
     "delta": "`delta` is {}; it must lie strictly between 0 and 1, well below one over the number of people. "
     "Omit it (with `epsilon`) for pure differential privacy.",
 }
@@ -62,7 +59,7 @@ class Budget:
             )
         for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
             if value is not None and not 0 < value < math.inf:
-                raise BudgetError(_REFUSALS[name].format(value))
+                raise BudgetError(_POSITIVE.format(name, value, _TOO_LARGE if value > 0 else _TOO_SMALL))
         if not (0 < self.delta < 1 or (self.delta == 0 and self.rho is None)):
             raise BudgetError(_REFUSALS["delta"].format(self.delta))
 

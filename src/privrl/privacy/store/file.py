@@ -14,6 +14,7 @@ from privrl.privacy.store.sqlite_schema import APPLICATION, FORMAT, SCHEMA, expe
 from privrl.privacy.store.statements import SqlValue, insert_rows, select_in
 
 _CHECKPOINTS = "wal_autocheckpoint=4000"  # pages of 4 KB; a page that many commits change is then moved only once
+_SMALLEST_PAGE = 512  # bytes, of which a file of SQLite has a whole number
 _WAIT_SECONDS = 60.0  # how long to wait for a transaction of another process
 
 
@@ -153,6 +154,10 @@ class FileEngine(AbstractEngine):
             for file in (path, self.lock_path, path + "-wal", path + "-shm"):
                 with contextlib.suppress(FileNotFoundError):
                     if os.stat(file).st_mode & 0o077:
+                        if os.stat(path).st_size % _SMALLEST_PAGE:
+                            raise StoreError(
+                                f"`{path}` is not a store of releases or a budget. Choose another file."
+                            ) from None
                         raise StoreError(
                             f"`{file}` can hold people's raw sums, and other users can read or write it. Restrict "
                             f"it first: chmod 600 {file}"

@@ -233,7 +233,7 @@ function checkPolicy(content, assisted, measured) {
   const names = measured ? checkMeasured(content) : ["state"];
   const actions = measured ? content.advantages.length : num_actions;
   if (!measured) {
-    need(actions === Infinity || isWhole(actions, 1), "num_actions must be a whole number above 0");
+    need(actions === Infinity || isWhole(actions, 1, 2 ** 20), "num_actions must be a whole number from 1 to 2^20 - 1");
     checkStates(content, actions, assisted);
   }
   if (assisted) {

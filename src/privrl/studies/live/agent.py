@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float, Int64, PRNGKeyArray, PyTree
 
 from privrl.contracts.learner import AbstractLearner, AbstractOnlineLearner, Plan
+from privrl.learners.trials.trial import Trial
 from privrl.mdp.lq import LQTrajectory, explorations
 from privrl.mdp.simulation import action_draw, cumulative_table, draw_action
 from privrl.mdp.types import RecordForm, Trajectory
@@ -150,7 +151,8 @@ class AbstractAgent(abc.ABC):
             arrivals = arrivals | {"plan_delay": plan_delay}
         facts = {"users": self._study.users, "arrivals": arrivals, **self._facts}
         self._study.open(store, "agent", limits, key=key, **facts)
-        self._study.reserve(budget, "agent", None, key, store)
+        called = "pilot" if isinstance(self._learner, Trial) else None
+        self._study.reserve(budget, "agent", None, key, store, called)
         self._plans.check_lattices()
         self._plans.catch_up()
 

@@ -173,6 +173,7 @@ def evaluate(
         "budget": budget,
         "unit_column": noun,
         "executor": executor,
+        "called": "evaluation of a policy",
     }
     with open_store(store) as kept:
         answer = ask_curator("evaluate", people, evaluator, evaluator.evaluate, trust, store=kept, **how)

@@ -58,8 +58,12 @@ def learn(
     executor: AbstractExecutor | None = None,
     budget: AnySharedBudget | None = None,
     unit_column: str | None = None,
+    recipe: str | None = None,
 ) -> Result:
-    """The policy, its certificate and, with a `comparison`, its evaluation; `fit` describes the arguments."""
+    """The policy, its certificate and, with a `comparison`, its evaluation; `fit` describes the arguments.
+
+    `recipe` is the name of what built the learner, for the list of a shared budget.
+    """
     if not isinstance(learner, AbstractOfflineLearner):
         raise PairingError(
             f"`{type(learner).__name__}` learns while people take part, so it has nothing to ask of a table. Use "
@@ -71,7 +75,8 @@ def learn(
         return (learner.fit(ask), None) if evaluated is None else evaluated.fit_and_evaluate(ask)
 
     how: dict[str, Any] = {"key": key, "unit": unit, "store": store, "executor": executor}
-    how |= {"budget": budget, "unit_column": unit_column}
+    called = f"fit with {recipe or type(learner).__name__}{'' if evaluated is None else ' and evaluation'}"
+    how |= {"budget": budget, "unit_column": unit_column, "called": called}
     answer = ask_curator("fit", data, learner if evaluated is None else evaluated, ask_all, privatizer, **how)
     solution, evaluation = answer.found
     _check_shape(learner, solution)

@@ -57,6 +57,7 @@ def ask_curator(
     executor: AbstractExecutor | None = None,
     budget: AnySharedBudget | None = None,
     unit_column: str | None = None,
+    called: str | None = None,
 ) -> Answer[T]:
     """Lets an analysis query a data set, as `fit` describes.
 
@@ -67,6 +68,7 @@ def ask_curator(
         compute: the method of `analysis` that asks for the releases and computes from them.
         privatizer, key, unit, store, executor, budget: as in `fit`.
         unit_column: the column of a table whose ids are the people; `unit` unless given.
+        called: the name of the study in the list of a shared budget.
     """
     secret = secret_of(_sharded(data, executor), analysis)
     if isinstance(secret, Records) and isinstance(secret.data, ShardedEpisodes):
@@ -77,7 +79,7 @@ def ask_curator(
     check_memory(analysis, study.declared)
     if store is not None:
         _open(verb, study, key, store)
-    study.reserve(budget, verb, unit_column, key, store)
+    study.reserve(budget, verb, unit_column, key, store, called)
     if store is not None:
         _check_data(secret, store)
     source = System() if key is None else Seeded(key)

@@ -204,7 +204,8 @@ def fit_object(
     comparison = task.comparison(learner, ends)
     if not task.spend_anyway:
         _check_people(table.num_units, task, learner, comparison)
-    return learn(table, learner, task.privatizer, comparison, **how)
+    recipe = None if task.recipe is None else task.recipe.name
+    return learn(table, learner, task.privatizer, comparison, recipe=recipe, **how)
 
 
 def _check_people(people: int, task: Task, learner: AbstractLearner, comparison: PracticeComparison | None) -> None:
