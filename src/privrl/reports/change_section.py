@@ -6,7 +6,6 @@ The situations of a withheld policy are listed only for review. Everything follo
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterator
 
 import jax.numpy as jnp
@@ -24,7 +23,7 @@ from privrl.mdp.assistance import LEAST_SUPPORT, AbstractAssisted
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.assisted_measured import AssistedMeasuredPolicy
 from privrl.mdp.measurements import Category
-from privrl.mdp.policy_slices import choices, draw_rows
+from privrl.mdp.policy_slices import draw_rows
 from privrl.privacy.accounting.certificate import Certificate
 from privrl.reports.display_names import Names
 from privrl.reports.rendering import HtmlTable, format_measurement, format_percent, render
@@ -123,8 +122,9 @@ def _table_by_measurement(policy: AssistedMeasuredPolicy, names: Names) -> HtmlT
     rows = draw_rows(policy.advice, np.random.default_rng(0))
     at = policy.decisions(jnp.asarray(rows))
     changed = np.asarray(at.alpha(policy.ratio_at(1.0)) * (1.0 - at.support))
-    today = choices(policy.advice, rows)[1]
     advice = np.asarray(at.advice)
+    replaced = np.array(policy.advice.practice_probabilities(rows))
+    replaced[np.arange(len(rows)), advice] = 0.0
     parts = [_split_column(policy, place, rows[:, place]) for place in range(rows.shape[1])]
     shares = [[float(changed[inside].mean()) for _, inside in part] for part in parts]
     order = np.argsort([min(found) - max(found) for found in shares], kind="stable")[:_MAX_COLUMNS]
@@ -132,7 +132,7 @@ def _table_by_measurement(policy: AssistedMeasuredPolicy, names: Names) -> HtmlT
         (
             policy.advice.columns[place].name,
             words,
-            _describe_change(today[inside], advice[inside], changed[inside], names),
+            _describe_change(replaced[inside], advice[inside], changed[inside], names),
             format_percent(share),
         )
         for place in order.tolist()
@@ -144,17 +144,19 @@ def _table_by_measurement(policy: AssistedMeasuredPolicy, names: Names) -> HtmlT
 
 
 def _describe_change(
-    today: Int[np.ndarray, " N"], advice: Int[np.ndarray, " N"], changed: Float[np.ndarray, " N"], names: Names
+    replaced: Float[np.ndarray, "N A"], advice: Int[np.ndarray, " N"], changed: Float[np.ndarray, " N"], names: Names
 ) -> str:
-    """The most likely change: the most frequent action of practice, and the advice."""
-    likely: dict[tuple[int, int], float] = defaultdict(float)
-    for before, after, weight in zip(today.tolist(), advice.tolist(), changed.tolist(), strict=True):
-        likely[before, after] += weight
-    (before, after), most = max(likely.items(), key=lambda item: item[1], default=((0, 0), 0.0))
-    if most <= 0.0:
+    """The most likely change: what practice would have done instead of the advice, and the advice.
+
+    `replaced` are the probabilities of practice, 0 for the advice.
+    """
+    each = changed[:, None] * replaced / np.maximum(replaced.sum(axis=1, keepdims=True), 1e-12)
+    likely = np.zeros((replaced.shape[1], replaced.shape[1]))
+    np.add.at(likely.T, advice, each)
+    before, after = np.unravel_index(int(likely.argmax()), likely.shape)
+    if not likely[before, after] > 0.0:
         return "no change"
-    old, new = (names.name_action(action, "action ") for action in (before, after))
-    return f"{new}, more often" if before == after else f"{old} → {new}"
+    return " → ".join(names.name_action(int(action), "action ") for action in (before, after))
 
 
 def _split_column(
