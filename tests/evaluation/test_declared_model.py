@@ -82,7 +82,7 @@ def test_a_check_that_contradicts_it_stops_the_model(data):
     habits = privrl.data.Episodes.from_trajectories(sampled, num_states=4, num_actions=2)
     settings = {"practice": None, "assumption": "recorded", "markov": True}
     found = evaluated(habits, evaluator(**settings), privrl.NonPrivate(), key=jax.random.key(0)).found
-    assert Reason.FOLLOWS_MORE in found.reasons and found.model_gain is None and found.released_policy.is_silent
+    assert Reason.CONTRADICTED in found.reasons and found.model_gain is None and found.released_policy.is_silent
 
 
 def test_statements_that_cannot_serve_are_refused(data):
