@@ -730,7 +730,7 @@ CERTIFICATES = (
     Mutation(
         "a study that reserves after its sums",
         "studies/offline/procedure.py",
-        "study.reserve(budget, verb, unit_column, key, store)",
+        "study.reserve(budget, verb, unit_column, key, store, called)",
         "pass",
         "privacy/test_shared_budget.py::test_a_study_that_does_not_fit_computes_no_sum",
     ),
