@@ -40,12 +40,12 @@ from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.moments import Gram, Targets
 from privrl.statistics.next_states import FeatureTransitions, StartCounts
 from privrl.statistics.norms import Norms, PersonNorms
-from privrl.statistics.off_policy import Changed, Gains, Influences, ReturnSpread, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import CentredReturns, Changed, Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.person_sums import ActionGrams, FeatureErrors, FeatureReturns, Rewarding
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 from privrl.statistics.regressions import Grams, Regressions, StateVisits, WeightedTransitions
-from privrl.statistics.reported import ByGroup, CentredReturns, OfOutcome, Present
+from privrl.statistics.reported import ByGroup, OfOutcome, Present
 from privrl.statistics.stay_sums import ClippedErrors, ClippedNextStates, ClippedReturns, ClippedRewards, ClippedVisits
 
 S, A, H, N, D = 3, 2, 3, 2, 1
@@ -369,13 +369,16 @@ CASES: dict[type, tuple[Searched, ...]] = {
         *(Searched(Weights(policy)) for policy in (*_ASSISTED, _UNEVEN)),
         *(Searched(Weights(policy), columns=COLUMNS) for policy in _MEASURED),
     ),
-    ReturnSpread: tuple(Searched(ReturnSpread((0.0, 2.0), jnp.asarray(m))) for m in (0.0, 0.4)),
     Changed: (Searched(Changed(_ASSISTED[0])), Searched(Changed(_MEASURED[0]), columns=COLUMNS)),
     Unsupported: (Searched(Unsupported(_ASSISTED[0])), Searched(Unsupported(_MEASURED[0]), columns=COLUMNS)),
     Gains: (*(one for policy in _ASSISTED for one in _gains(policy)), *_gains(_MEASURED[0], COLUMNS)),
     Influences: tuple(Searched(Influences(policy)) for policy in _ASSISTED),
     CorrectedGains: tuple(_corrected()),
-    CentredReturns: tuple(Searched(CentredReturns((0.0, 2.0), jnp.asarray(m))) for m in (0.4, 1.0)),
+    CentredReturns: tuple(
+        Searched(CentredReturns((0.0, 2.0), jnp.asarray(m), squared))
+        for m in (0.0, 0.4, 1.0)
+        for squared in (False, True)
+    ),
     Present: (Searched(Present()), Searched(Present(), columns=COLUMNS)),
     ByGroup: tuple(_by_group()),
     OfOutcome: tuple(_of_outcome()),

@@ -18,7 +18,7 @@ from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.corrected_gains import CorrectedGains, ReturnSlopes, read_slope
 from privrl.statistics.model_gains import LARGEST, WEIGHTS, ModelGains, NuisanceSums, StaySums
-from privrl.statistics.off_policy import Changed, Gains, Influences, ReturnSpread, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import CentredReturns, Changed, Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_table import PracticeTable
 
 S, A, H, TERMINAL = 4, 3, 4, (3,)
@@ -52,7 +52,7 @@ def corrected(slope=0.3, m=0.69, policy=None, **more):
 STATISTICS = {
     "returns": StayReturns(),
     "returns in a range": StayReturns((0.5, 2.5)),
-    "spread of returns": ReturnSpread((0.5, 2.5), centred(0.3)),
+    "spread of returns": CentredReturns((0.5, 2.5), centred(0.3), squared=True),
     "weights of uneven advice": Weights(assisted(19.0, 50.0, strength=jnp.array([0.2, 1.0, 0.7, 0.0]))),
     "weights": Weights(assisted()),
     "large weights": Weights(assisted(19.0, 50.0)),
@@ -131,7 +131,7 @@ SMALL = AssistedPolicy(
     "statistic",
     [
         StayReturns(),
-        ReturnSpread((0.0, 1.0), centred(0.6)),
+        CentredReturns((0.0, 1.0), centred(0.6), squared=True),
         Weights(SMALL),
         Gains(SMALL, centred(0.6)),
         Gains(SMALL, centred(0.6), squared=True),

@@ -12,7 +12,7 @@ from privrl.mdp.types import Trajectory
 from privrl.mdp.value_features import TableValueFeature
 from privrl.statistics.corrected_gains import CorrectedGains, ReturnSlopes, read_slope
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
-from privrl.statistics.off_policy import Changed, Gains, Influences, ReturnSpread, StayReturns, Unsupported, Weights
+from privrl.statistics.off_policy import CentredReturns, Changed, Gains, Influences, StayReturns, Unsupported, Weights
 from privrl.statistics.practice_residuals import PracticeResiduals
 from privrl.statistics.practice_table import PracticeTable
 
@@ -23,7 +23,7 @@ SUMS = StaySums(POLICY, FEATURE)
 NUMBER = jnp.asarray(0.3)
 STATISTICS = (
     StayReturns(),
-    ReturnSpread((0.0, 2.0), NUMBER),
+    CentredReturns((0.0, 2.0), NUMBER, squared=True),
     Weights(POLICY),
     Unsupported(POLICY),
     Changed(POLICY),

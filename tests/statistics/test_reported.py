@@ -9,8 +9,8 @@ from contract import all_trajectories, contribution, distances, stack, total
 from privrl.mdp.assisted import AssistedPolicy
 from privrl.mdp.types import Trajectory
 from privrl.statistics.counts import VisitCounts
-from privrl.statistics.off_policy import Gains, Influences, StayReturns, Weights
-from privrl.statistics.reported import ByGroup, CentredReturns, OfOutcome, Present
+from privrl.statistics.off_policy import CentredReturns, Gains, Influences, StayReturns, Weights
+from privrl.statistics.reported import ByGroup, OfOutcome, Present
 
 SMALL = AssistedPolicy(jnp.array([0, 1, 0]), jnp.array([0.5, 0.05, 0.2]), 2.0, 2.001, horizon=2)
 PAIRS = ((4.0, 4.0), (6.0, 6.0))

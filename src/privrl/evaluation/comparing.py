@@ -51,10 +51,10 @@ from privrl.mdp.value_features import AbstractValueFeature, TableValueFeature
 from privrl.statistics.corrected_gains import ReturnSlopes, read_slope
 from privrl.statistics.model_gains import ModelGains, NuisanceSums, StaySums
 from privrl.statistics.off_policy import (
+    CentredReturns,
     Changed,
     Influences,
     Limits,
-    ReturnSpread,
     StayReturns,
     Unsupported,
     Weights,
@@ -222,7 +222,7 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         """The standard deviation of returns, two of the noise up; 1/2 if it is not released."""
         if not self._declares("practice-spread"):
             return 0.5
-        found = ask("practice-spread", ReturnSpread(self.return_range, jnp.asarray(m)))
+        found = ask("practice-spread", CentredReturns(self.return_range, jnp.asarray(m), squared=True))
         largest = float(found.value[0]) + 2.0 * float(np.max(found.noise.std))
         return float(np.sqrt(np.clip(largest / self.people, 0.0, 0.25)))
 

@@ -23,8 +23,8 @@ from privrl.evaluation.gain_intervals import GainEntry, GainMeasure, WeighedGain
 from privrl.evaluation.group_estimates import GroupEstimate, OutcomeEstimate, are_few, worst_first
 from privrl.mdp.reported_columns import ReportedColumns
 from privrl.statistics.corrected_gains import ReturnSlopes, read_slope
-from privrl.statistics.off_policy import StayReturns
-from privrl.statistics.reported import ByGroup, CentredReturns, OfOutcome, Present
+from privrl.statistics.off_policy import CentredReturns, StayReturns
+from privrl.statistics.reported import ByGroup, OfOutcome, Present
 
 NO_GAINS = "No gain is given for all people, so none is given by group or for a second outcome."
 NO_LIMITS = (

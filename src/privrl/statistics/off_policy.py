@@ -7,7 +7,8 @@ treatment. With K stays, (w_k - 1)/K would not have mean 0: advice that harms an
 help, although E w = 1.
 
     StayReturns           G                              practice's mean
-    ReturnSpread          (G-m)^2                        at least the variance of G
+    CentredReturns        G - m                          how far people of a group are from all people
+      (squared=True)      (G-m)^2                        at least the variance of G
     Weights               w                              mean 1, if the probabilities of practice are right
     Unsupported           share of decisions without supported advice
     Changed               share of decisions that the assisted policy changes
@@ -20,7 +21,7 @@ help, although E w = 1.
 not finite) and G to [0, 1]; w lies in [0, W] by construction. An empty first stay contributes 0, which lies in each of
 the intervals below. Replace-one costs the length of the interval, and add-remove its largest absolute value.
 
-- G and a share: [0, 1]. w: [0, W]. (G-m)^2: [0, max(m, 1-m)^2].
+- G and a share: [0, 1]. w: [0, W]. G - m: [-m, 1-m]. (G-m)^2: [0, max(m, 1-m)^2].
 - D is bilinear in (w, G) on [0, W] x [0, 1], so its extremes are those of the corners: m - 1 and m at w = 0,
   -(W-1) m and (W-1)(1-m) at w = W. Hence D lies in [-max(1-m, (W-1) m), max(m, (W-1)(1-m))]: length W - 1 where
   (W-1) min(m, 1-m) >= max(m, 1-m). D^2 lies in [0, (max(1, W-1) max(m, 1-m))^2].
@@ -134,26 +135,32 @@ class StayReturns(AbstractStayMean):
         return 0.0, 1.0
 
 
-class ReturnSpread(AbstractStayMean):
-    """(G - m)^2 of the return G: its mean is the variance of returns, plus the square of what m is wrong by.
+class CentredReturns(AbstractStayMean):
+    """G - m of the return G, or its square.
+
+    The mean of the square is the variance of returns, plus the square of what m is wrong by.
 
     Arguments:
         return_range: public.
         centre: m, from an earlier release.
+        squared: the square instead.
     """
 
     return_range: tuple[float, float] = eqx.field(static=True)
     centre: Float[Array, ""]
+    squared: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self) -> None:
         check_range(*self.return_range)
         check_array("centre", self.centre, (), low=0.0, high=1.0)
 
     def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
-        return (stay_return(stay, *self.return_range) - self.centre) ** 2
+        apart = stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0)
+        return apart**2 if self.squared else apart
 
     def interval(self) -> tuple[float, float]:
-        return 0.0, max(float(self.centre), 1.0 - float(self.centre)) ** 2
+        m = float(self.centre)
+        return (0.0, max(m, 1.0 - m) ** 2) if self.squared else (-m, 1.0 - m)
 
 
 Limits = tuple[tuple[float, float], ...]

@@ -4,13 +4,12 @@ Columns that an evaluation only reports on are in `extras` (`mdp/reported_column
 a public list, or NaN; and y, a second outcome such as cost, with a public largest total Y of one episode.
 
     Present            1 for a person whose first stay has a step       summed by group: the people of each group
-    CentredReturns     G - m                               by group: how far its returns are from those of all people
     ByGroup(inner)     e_g (x) inner, with g in the first row           one row for each group
     OfOutcome(inner)   inner of the record with y/Y in place of rewards
 
 **Formal guarantee** (for all records, whatever they say).
 
-- `Present` lies in [0, 1], and G - m in [-m, 1-m], because G lies in [0, 1] (`off_policy.py`). m is an earlier release.
+- `Present` lies in [0, 1].
 - `OfOutcome` is the inner statistic of another record, a function of the person's own. The inner statistic keeps its
   bounds for every record, so the sensitivities are the same.
 - `ByGroup`. Write c for the inner contribution, A for the bound on |c| alone (add-remove) and R for that on |c - c'|
@@ -31,8 +30,8 @@ from jaxtyping import Array, Float
 from privrl.contracts.statistic import AbstractStatistic, Adjacency, SumHints
 from privrl.mdp.reported_columns import GROUP, OUTCOME
 from privrl.mdp.types import Trajectory
-from privrl.statistics.off_policy import AbstractStayMean, check_range, of_first_stay, stay_return
-from privrl.statistics.setting_checks import check_array, check_positive, check_sizes
+from privrl.statistics.off_policy import AbstractStayMean, of_first_stay
+from privrl.statistics.setting_checks import check_positive, check_sizes
 
 _ROOT_TWO = 2.0**0.5
 
@@ -45,28 +44,6 @@ class Present(AbstractStayMean):
 
     def interval(self) -> tuple[float, float]:
         return 0.0, 1.0
-
-
-class CentredReturns(AbstractStayMean):
-    """G - m. The mean return of a group is m plus a ratio of two noisy sums, which is small in most groups.
-
-    Arguments:
-        return_range: public.
-        centre: m, from an earlier release.
-    """
-
-    return_range: tuple[float, float] = eqx.field(static=True)
-    centre: Float[Array, ""]
-
-    def __check_init__(self) -> None:
-        check_range(*self.return_range)
-        check_array("centre", self.centre, (), low=0.0, high=1.0)
-
-    def of_stay(self, stay: Trajectory) -> Float[Array, ""]:
-        return stay_return(stay, *self.return_range) - jnp.clip(self.centre, 0.0, 1.0)
-
-    def interval(self) -> tuple[float, float]:
-        return -float(self.centre), 1.0 - float(self.centre)
 
 
 def group_of(stay: Trajectory, groups: int) -> Float[Array, " groups"]:
