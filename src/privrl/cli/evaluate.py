@@ -1,6 +1,7 @@
 """`privrl evaluate`: a policy against practice on people who were held out, or the widths to expect from it."""
 
 import dataclasses
+import os
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -96,7 +97,8 @@ def evaluate(
         return
     if not data or policy is None or out is None or people is not None:
         raise ValueError("Give a table, a policy and `--out`; or `--plan` with `--people`.")
-    check_file(context, out / EVALUATION, overwrite=True)  # what is there is judged by `check_evaluation_folder`
+    own = os.path.realpath(out) == os.path.realpath(policy)  # `check_evaluation_folder` knows if it may be replaced
+    check_file(context, out / EVALUATION, overwrite=overwrite or own)  # before anything is spent
     signing = None if sign is None else read_private_key(sign)
     owner = None if public_key is None else read_public_key(public_key)
     crew.check_seed(seed)
@@ -124,7 +126,7 @@ def evaluate(
     save(out, partial(evaluation.save, overwrite=overwrite))
     place = str(policy) if policy.is_dir() else "POLICY"
     pilot = suggest_pilot(evaluation, evaluation.certificate.return_range, place)
-    compared = EvaluatedFolder(evaluation, chosen, policy, replaced=out.resolve() == policy.resolve())
+    compared = EvaluatedFolder(evaluation, chosen, policy, replaced=own)
     if json:
         certificate = evaluation.certificate.to_json()
         emit(
