@@ -194,10 +194,10 @@ class Evaluation:
     @property
     def line(self) -> str:
         """The verdict in one line, and why a lower bound above 0 does not count, if it does not."""
-        return f"{self.headline} {self.doubt}" if self.doubt else self.headline
+        return f"{self.headline} {self.objection}" if self.objection else self.headline
 
     @property
-    def doubt(self) -> str:
+    def objection(self) -> str:
         """Why a lower bound above 0 does not count; empty if there is no such bound, or if it counts."""
         if self.bound is None or not self.bound.lower > 0.0 or not self.reasons:
             return ""
@@ -233,7 +233,7 @@ class Evaluation:
         ratio = self.policy.max_ratio
         if self.gain is not None:
             raised = f"With advice raised to at most {ratio:g} times its frequency: {self.gain.words()}"
-            least = "" if self.doubt else f"; at least {self.gain.lower:+.3f} with 95% confidence"
+            least = "" if self.objection else f"; at least {self.gain.lower:+.3f} with 95% confidence"
             said.append(f"{raised}{least}.")
         if self.assisted_gain is not None:
             raised = f"With advice raised to at most {ratio:g} times its frequency (practice estimated, no guarantee)"
