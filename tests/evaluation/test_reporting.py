@@ -16,6 +16,7 @@ from two_states import evaluated
 
 import privrl
 from privrl.audit.surface.recorded_fit import record_queries
+from privrl.cli.options.evaluation_options import show_decision
 from privrl.data.schema.table_description import TableDescription
 from privrl.data.tables.parquet import read_parquet
 from privrl.data.tables.shards import ShardedEpisodes
@@ -31,7 +32,7 @@ from privrl.mdp.measurements import Category, Feature
 from privrl.mdp.reported_columns import ReportedColumns
 from privrl.mdp.types import Trajectory
 from privrl.privacy.noise.lattice import choose_lattice
-from privrl.reports.evaluation_section import render_evaluation
+from privrl.reports.evaluation_section import render_evaluation, render_verdict
 from privrl.statistics.off_policy import Gains, StayReturns
 from privrl.statistics.reported import ByGroup, OfOutcome
 from privrl.studies.offline.curated_records import Records
@@ -300,7 +301,8 @@ def test_the_report_shows_groups_and_the_second_outcome(found: Evaluation) -> No
     page = str(render_evaluation(dataclasses.replace(found, groups=tuple(named)), "patient"))
     assert "&lt;male&gt;" in page and "<male>" not in page
     assert "Practice and gain by group" in page and "too few people" in page and "cost" in page
-    assert page.count("is worse than practice") == 1
+    top = str(render_verdict(found, found.decision))  # the warning follows what was decided
+    assert top.index("Released") < top.index("in the group male of") and "is worse than practice" not in page
     plain = str(render_evaluation(dataclasses.replace(found, by=None, groups=(), outcome=None), "patient"))
     assert "by group" not in plain and "cost" not in plain
 
@@ -364,3 +366,9 @@ def test_commands_show_groups_and_refuse_them_without_a_comparison(tmp_path: Pat
     assert found["by"] == "sex" and len(found["groups"]) == 3 and found["outcome"]["largest"] == 50_000.0
     certified = call("certify", out)
     assert certified.code == 0, certified.out
+
+
+def test_a_warning_about_a_group_follows_the_decision(found: Evaluation, capsys: pytest.CaptureFixture[str]) -> None:
+    show_decision(found.decision, found)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("Released") and shown.endswith(found.warnings[0])

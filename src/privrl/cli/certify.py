@@ -91,7 +91,8 @@ def certify(
             f"at delta = {own.delta:g}. For a person in both tables "
             f"{f'no joint epsilon is known: {apart}' if together is None else f'it is {together:.6g} together.'}"
         )
-    _show_verdict(folder, certificate, verdict, said, more, json, result.decision)
+    warned = () if evaluation is None else evaluation.warnings
+    _show_verdict(folder, certificate, verdict, [*warned, *said], more, json, result.decision)
 
 
 def _certify_pilot(

@@ -17,6 +17,7 @@ from privrl.cli.options.evaluation_options import (
     SpendAnywayOption,
     evaluation_json,
     show_evaluation,
+    show_warnings,
 )
 from privrl.cli.options.grouped import grouped
 from privrl.cli.options.parsing import DeltaOption, EpsilonOption, RhoOption
@@ -142,6 +143,7 @@ def evaluate(
     else:
         for line in compared.lines():
             say(line)
+        show_warnings(evaluation)
         say(str(evaluation.certificate))
         for rule in description.rules(evaluation.certificate.unit):
             say(rule)

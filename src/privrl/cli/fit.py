@@ -170,7 +170,7 @@ def _content(result: Result, found: dict[str, Any], out: Path | None) -> dict[st
 
 
 def _show(result: Result, content: dict[str, Any]) -> None:
-    show_decision(result.decision)
+    show_decision(result.decision, result.evaluation)
     if "value" in content:
         rows = [(content["recipe"], format_mean(content["value"]))]
         rows += [(name, format_mean([value])) for name, value in content["baselines"].items()]

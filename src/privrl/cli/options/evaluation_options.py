@@ -131,10 +131,17 @@ def decision_json(decision: Decision | None) -> dict[str, Any]:
     return {} if decision is None else {"decision": decision.to_json()}
 
 
-def show_decision(decision: Decision | None) -> None:
-    """The first line of an output: what was decided, why, and the bound that decided."""
+def show_decision(decision: Decision | None, evaluation: Evaluation | None = None) -> None:
+    """The first lines of an output: what was decided, why, and the bound that decided; then warnings."""
     if decision is not None:
         say(decision.words)
+    show_warnings(evaluation)
+
+
+def show_warnings(evaluation: Evaluation | None) -> None:
+    """Groups in which the policy is worse than practice."""
+    for sentence in () if evaluation is None else evaluation.warnings:
+        say(sentence)
 
 
 def evaluation_json(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> dict[str, Any] | None:
@@ -154,8 +161,6 @@ def _show_groups(evaluation: Evaluation) -> None:
     columns = (evaluation.by, "people", "practice", f"gain{certified}")
     rows = [one.cells for one in evaluation.groups]
     show_table("By group, the worst one first, with 95% intervals; not used to decide", columns, rows, numbers=3)
-    for sentence in evaluation.warnings:
-        say(sentence)
 
 
 def show_evaluation(evaluation: Evaluation | None, truth: dict[str, float] | None = None) -> None:
