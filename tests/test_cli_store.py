@@ -167,8 +167,8 @@ def test_bad_files_are_explained_and_left_alone(command: tuple[str, ...], tmp_pa
         (open_to_all, "chmod 600"),
     ]:
         code, out, err = call(command[0], path, *command[1:])
-        assert (code, out) == (2, "") and words in err, (path, err)
-        assert "Traceback" not in err
+        assert code == 2 and words in err and "Traceback" not in err, (path, err)
+        assert (json.loads(out).keys() == {"error"}) if "--json" in command else out == ""
     assert not (tmp_path / "missing.db").exists()
 
 
