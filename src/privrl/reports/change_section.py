@@ -227,9 +227,8 @@ def _find_noise(certificate: Certificate, name: str) -> float:
 
 def _return_width(certificate: Certificate) -> float:
     """The width of the range of returns."""
-    ends = certificate.bounds.get("return range")
-    low, high = ends if isinstance(ends, list | tuple) and len(ends) == 2 else (0.0, 1.0)
-    return float(high) - float(low)
+    low, high = certificate.return_range or (0.0, 1.0)
+    return high - low
 
 
 def _is_gaussian(certificate: Certificate) -> bool:
@@ -249,9 +248,9 @@ def _find_needed(evaluation: Evaluation, certificate: Certificate) -> PeopleNeed
         return None
     declared = releases(
         public=evaluation.public,
-        bounded=certificate.bounds.get("largest weight") is not None,
+        bounded=evaluation.balance is not None,
         modelled=evaluation.markov,
-        in_cells="columns" in certificate.bounds,
+        in_cells=isinstance(evaluation.policy, AssistedMeasuredPolicy),
         assumption=evaluation.assumption,
         markov=evaluation.markov,
     )
