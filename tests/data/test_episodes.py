@@ -149,6 +149,16 @@ def test_passes_over_one_dataset_agree(save: Any) -> None:
     )
 
 
+def test_sorting_keeps_the_order_of_appearance_of_stays(save: Any) -> None:
+    """Stay "9" comes before stay "10", also if rows of other people and of both stays are mixed."""
+    units, names = ["b", "a", "b", "a", "b", "b"], ["9", "7", "10", "2", "9", "10"]
+    columns = (units, names, [1, 0, 1, 0, 0, 0], [1, 2, 3, 4, 0, 4], [0] * 6, [0.0] * 6)
+    rows = dict(zip(COLUMNS.values(), columns, strict=True))
+    for most, expected in ((1, [2, 0]), (2, [2, 4, 0, 4])):
+        data = read_parquet(save(rows), **COLUMNS, **BOUNDS, max_episodes_per_unit=most, sort=True)
+        assert first_states(data) == expected
+
+
 def test_the_first_of_each_owner_by_hand() -> None:
     owner = np.array([5, 2, 5, 5, 2, 9])
     np.testing.assert_array_equal(keep_first(owner, 1), [True, True, False, False, False, True])

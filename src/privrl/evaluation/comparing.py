@@ -41,7 +41,7 @@ from privrl.evaluation.gain_intervals import GainEntry, GainMeasure, WeighedGain
 from privrl.evaluation.influence import sensitivity_of
 from privrl.evaluation.limits import WHOLE, choose_limits
 from privrl.evaluation.model_gain import LEAST_STRENGTH, coefficients, model_interval
-from privrl.evaluation.reporting import NO_GAINS, NO_LIMITS, ChosenGain, report_groups, report_outcome
+from privrl.evaluation.reporting import CLIPPED, NO_GAINS, NO_LIMITS, ChosenGain, report_groups, report_outcome
 from privrl.evaluation.shares import MODEL, WEIGHED, model_mu, skip_model
 from privrl.evaluation.support import Support
 from privrl.mdp.assistance import AbstractAssisted
@@ -184,12 +184,12 @@ class AbstractEvaluator(AbstractOfflineAnalysis):
         if gain is not None and self._declares("influences"):
             influences = ask("influences", Influences(policy, self.return_range))
             sensitivity = sensitivity_of(gain, influences, n, m, policy.bound)
-        chosen = None
-        if gain is not None:
+        chosen, clipped = None, self.assumption == "logged"
+        if gain is not None and not clipped:
             measure = measures[max(range(len(pairs)), key=lambda j: pairs[j].gain.lower)]
             chosen = ChosenGain(self._weighed_gain(policy, None), measure, centre, slope, self.centred)
         elif self.reported:
-            refused.append(NO_LIMITS if math.isinf(policy.bound) and pairs else NO_GAINS)
+            refused.append(CLIPPED if clipped else NO_LIMITS if math.isinf(policy.bound) and pairs else NO_GAINS)
         groups = report_groups(ask, self.reported, self.return_range, m, chosen)
         outcome = report_outcome(ask, self.reported, n, chosen)
         unit = high - low

@@ -8,7 +8,11 @@
     outcome-gain        what the policy adds to it, and its square
 
 A group's gain is the mean of D over its people. It equals J(pi) - J(b) among them if the weights have the mean 1 in the
-group, that is if practice treats the groups alike in the same recorded state, or if probabilities were logged.
+group, that is if practice treats the groups alike in the same recorded state, or if a program decided at random.
+
+With logged probabilities that have no public lower bound, weights may be clipped. That can only lower D, which is safe
+for the lower bound that decides. A group would then seem to be harmed that is not, and a rising cost to fall. So no
+gain is given by group or for a second outcome.
 """
 
 from collections.abc import Callable
@@ -27,6 +31,10 @@ from privrl.statistics.off_policy import CentredReturns, StayReturns
 from privrl.statistics.reported import ByGroup, OfOutcome, Present
 
 NO_GAINS = "No gain is given for all people, so none is given by group or for a second outcome."
+CLIPPED = (
+    "Weights from logged propensities may be clipped, so no gain is given by group or for a second outcome. If the "
+    "program decided at random, state the least probability of every action (`--least-propensity`)."
+)
 NO_LIMITS = (
     "The full advice was chosen, whose weights have no bound, so no gain is given by group or for a second outcome."
 )

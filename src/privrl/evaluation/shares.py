@@ -62,11 +62,12 @@ def releases(
     shares |= _INFLUENCES if bounded and public and not logged else {}
     if modelled and (markov or assumption == "checked"):
         shares |= {name: share * (_DECIDES if markov else 1.0) for name, share in MODEL.items()}
+    exact = bounded and assumption != "logged"  # clipped weights err to the safe side for the decision alone
     if reported.by is not None:
-        shares |= _GROUPS | (_GROUP_GAIN if bounded else {})
+        shares |= _GROUPS | (_GROUP_GAIN if exact else {})
     if reported.outcome is not None:
-        shares |= _OUTCOME | (_OUTCOME_GAIN if bounded else {})
-        shares |= _OUTCOME_SLOPE if bounded and in_cells and not logged else {}
+        shares |= _OUTCOME | (_OUTCOME_GAIN if exact else {})
+        shares |= _OUTCOME_SLOPE if exact and in_cells and not logged else {}
     return tuple(Declared(name, weight=share) for name, share in shares.items())
 
 

@@ -4,6 +4,7 @@ No learner sees them. A table holds them as an array `extras` with two entries p
 in the public list (NaN: in no group), and the second outcome in its own unit, within its bounds (0: no value).
 """
 
+import json
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -19,7 +20,7 @@ class ReportedColumns:
     """Which columns are reported on.
 
     >>> ReportedColumns(Category("sex", ("female", "male")), Feature("cost", 0, 50_000)).described
-    {'groups': 'sex:female,male', 'second outcome': 'cost:50000'}
+    {'groups': 'sex: ["female", "male"]', 'second outcome': 'cost:50000'}
 
     Arguments:
         by: the column of groups. A person belongs to the group in the first row of their first episode that is used.
@@ -46,9 +47,9 @@ class ReportedColumns:
     @property
     def described(self) -> dict[str, str]:
         """Both, for a certificate."""
-        found = {} if self.by is None else {"groups": f"{self.by.name}:{','.join(self.by.values)}"}
+        groups = {} if self.by is None else {"groups": f"{self.by.name}: {json.dumps(self.by.values)}"}
         outcome = self.outcome
-        return found if outcome is None else found | {"second outcome": f"{outcome.name}:{outcome.high:.15g}"}
+        return groups if outcome is None else groups | {"second outcome": f"{outcome.name}:{outcome.high:.15g}"}
 
     @property
     def columns(self) -> dict[str, str]:

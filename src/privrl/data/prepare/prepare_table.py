@@ -42,9 +42,9 @@ def prepare(source: str | Path, target: str | Path, how: Preparation) -> None:
     numbers of states, the actions, `propensity`, `by`, `outcome` and the reward, and `terminated` if `end` is given.
     The public settings that a schema needs are written into the metadata of the file. Rows are grouped by person,
     episode and step. With timestamps, a person's episodes are in the order of time; with plain numbers, which may begin
-    anew in every episode, in the order of their ids. Within each piece of a large table, people are in the order of
-    their ids. The file is written as a whole or not at all. Memory is that of a piece of the table and of the records
-    of one person; larger tables go through temporary files next to `target`.
+    anew in every episode, in the order in which they appear. Within each piece of a large table, people are in the
+    order of their ids. The file is written as a whole or not at all. Memory is that of a piece of the table and of the
+    records of one person; larger tables go through temporary files next to `target`.
 
     **Formal guarantee.** If nothing is refused, a person's rows of the result, with their types, are a function of that
     person's rows of `source`, of `how` and, for Parquet, of the types in the schema of the file, which are public; and

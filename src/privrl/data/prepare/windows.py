@@ -39,15 +39,14 @@ class SortedRecords:
     ) -> "SortedRecords":
         """Sort by id, episode and time; records that are equal in all three keep their order.
 
-        If times are timestamps (whole numbers), a person's episodes are in the order of their first records; if not,
-        time may begin anew in every episode, and they are in the order of their ids.
+        If times are timestamps (whole numbers), a person's episodes are in the order of time; if not, time may begin
+        anew in every episode, and they are in the order in which they first appear.
         """
         key = _ranked(units)
         if episodes is not None:
             person, inner = key, _ranked(episodes)
             key = person * (int(inner.max()) + 1) + inner
-            if times.dtype.kind == "i":
-                key = _by_start(person, key, times)
+            key = _by_start(person, key, times if times.dtype.kind == "i" else np.arange(len(key)))
         later = (key[1:] > key[:-1]) | ((key[1:] == key[:-1]) & (times[1:] >= times[:-1]))
         order = np.arange(len(key)) if later.all() else np.lexsort((times, key))
         key = key[order]
@@ -89,7 +88,7 @@ def count_windows(
 
 
 def _by_start(
-    person: Int[np.ndarray, " R"], episode: Int[np.ndarray, " R"], times: Shaped[np.ndarray, " R"]
+    person: Int[np.ndarray, " R"], episode: Int[np.ndarray, " R"], times: Int[np.ndarray, " R"]
 ) -> Int[np.ndarray, " R"]:
     """Numbers of episodes in the order of person, first time, and the numbers that they had."""
     named, first, number = np.unique(episode, return_index=True, return_inverse=True)

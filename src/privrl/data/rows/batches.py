@@ -13,6 +13,7 @@ from privrl.data.rows.files import FolderColumns, Stamp, describe_file
 from privrl.data.schema.columns import check_type, decode_sortable, folder_type
 from privrl.data.schema.guard import redact_errors
 from privrl.data.schema.table_schema import Place, Schema, TableError
+from privrl.shapes import Int
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,8 @@ Piece = tuple[int, int, int]
 class Table:
     """One table in one or more Parquet files, read in order, `batch_rows` rows at a time.
 
-    With `sort`, the whole table is read into memory and sorted by unit, episode and step. Without it, nothing is kept.
+    With `sort`, the whole table is read into memory and sorted by unit, episode and step; a unit's episodes are in the
+    order in which they first appear, whatever their ids are. Without it, nothing is kept.
     A column that is in no file may be in folder names (`site=3/part-0.parquet`). Its type follows from its part in the
     schema: the unit, the episode and categories are text; all others are numbers, or true or false.
 
@@ -159,8 +161,31 @@ class Table:
         keys = [self.schema.columns[part] for part in ("unit", "episode", "step") if part in self.schema.columns]
         with redact_errors("The table cannot be sorted", "Sort it before reading it."):
             table = pa.concat_tables(pieces).combine_chunks()
-            order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)])
-            return table.take(order), order.to_numpy()
+            order = pc.sort_indices(table, sort_keys=[(key, "ascending") for key in dict.fromkeys(keys)]).to_numpy()
+            if self.schema.episode is not None:
+                ids = [table[column].combine_chunks() for column in (self.schema.unit, self.schema.episode)]
+                order = _by_appearance(order, *(_codes(column) for column in ids))
+            return table.take(pa.array(order)), order
+
+
+def _codes(ids: "pa.Array") -> Int[np.ndarray, " R"]:
+    """A number for each distinct id; -1 for none."""
+    import pyarrow as pa
+
+    return ids.dictionary_encode().indices.cast(pa.int64()).fill_null(-1).to_numpy()
+
+
+def _by_appearance(
+    order: Int[np.ndarray, " R"], units: Int[np.ndarray, " R"], episodes: Int[np.ndarray, " R"]
+) -> Int[np.ndarray, " R"]:
+    """The same rows with each unit's episodes in the order of their first rows in the table."""
+    unit, episode = units[order], episodes[order]
+    new_unit = np.append(True, unit[1:] != unit[:-1])
+    new = new_unit | np.append(True, episode[1:] != episode[:-1])
+    begins = np.flatnonzero(new)
+    rank = np.empty(len(begins), np.int64)
+    rank[np.lexsort((np.minimum.reduceat(order, begins), np.cumsum(new_unit)[begins]))] = np.arange(len(begins))
+    return order[np.argsort(rank[np.cumsum(new) - 1], kind="stable")]
 
 
 def folder_columns(files: tuple[Path, ...], schema: Schema) -> FolderColumns:

@@ -78,10 +78,10 @@ def check_reported(
 
 
 def _complete(extras: Float[np.ndarray, "R 2"]) -> Float[np.ndarray, "R 2"]:
-    """A missing outcome counts as 0, and -0.0 too; a missing group has one encoding."""
+    """A missing outcome counts as 0, and -0.0 as 0.0; a missing group has one encoding."""
     group, outcome = extras[:, GROUP], extras[:, OUTCOME]
-    columns = (np.where(np.isnan(group), np.nan, group), np.where(np.isnan(outcome) | (outcome == 0.0), 0.0, outcome))
-    return np.stack(columns, axis=1)
+    found = np.stack([np.where(np.isnan(group), np.nan, group), np.where(np.isnan(outcome), 0.0, outcome)], axis=1)
+    return np.where(found == 0.0, 0.0, found)
 
 
 def check_vectors(
