@@ -18,10 +18,10 @@ _REPORTING_DELTA = 1e-6
 _POSITIVE = "`{}` is {}; it must be a finite number above 0. {}"
 _TOO_SMALL = "A smaller budget protects people more, but without any nothing can be learnt. Give, for example, 1."
 _TOO_LARGE = "To run without privacy use a non-private privatizer instead of a huge budget."
-_REFUSALS = {
-    "delta": "`delta` is {}; it must lie strictly between 0 and 1, well below one over the number of people. "
-    "Omit it (with `epsilon`) for pure differential privacy.",
-}
+_BAD_DELTA = (
+    "`delta` is {}; it must lie strictly between 0 and 1, well below one over the number of people. "
+    "Omit it (with `epsilon`) for pure differential privacy."
+)
 
 
 class BudgetError(ValueError):
@@ -59,9 +59,9 @@ class Budget:
             )
         for name, value in (("epsilon", self.epsilon), ("rho", self.rho)):
             if value is not None and not 0 < value < math.inf:
-                raise BudgetError(_POSITIVE.format(name, value, _TOO_LARGE if value > 0 else _TOO_SMALL))
+                raise BudgetError(_refusal(name, value, _TOO_LARGE if value > 0 else _TOO_SMALL))
         if not (0 < self.delta < 1 or (self.delta == 0 and self.rho is None)):
-            raise BudgetError(_REFUSALS["delta"].format(self.delta))
+            raise BudgetError(_refusal("delta", self.delta))
 
     @classmethod
     def of(cls, *, epsilon: float | None = None, delta: float | None = None, rho: float | None = None) -> "Budget":
@@ -99,8 +99,13 @@ class Budget:
 def _number(name: str, value: Any) -> float:
     """Numbers of Python, NumPy and JAX become floats; anything else is refused by name."""
     if isinstance(value, bool | str) or getattr(value, "shape", ()) != ():
-        raise BudgetError(_REFUSALS[name].format(repr(value)))
+        raise BudgetError(_refusal(name, repr(value)))
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise BudgetError(_REFUSALS[name].format(repr(value))) from None
+        raise BudgetError(_refusal(name, repr(value))) from None
+
+
+def _refusal(name: str, value: object, remedy: str = "Give one number.") -> str:
+    """What is wrong with a value of `epsilon`, `delta` or `rho`."""
+    return _BAD_DELTA.format(value) if name == "delta" else _POSITIVE.format(name, value, remedy)
