@@ -401,7 +401,7 @@ KEYS = (
         "test_run.py::test_every_draw_of_a_simulation_has_a_key_of_its_own",
     ),
     Mutation(
-        "one key for everybody's reports",
+        "one key for all reports",
         "studies/simulation/simulated_loop.py",
         "jax.random.fold_in(jax.random.fold_in(self.reports, t), index)",
         "jax.random.fold_in(self.reports, t)",
@@ -512,7 +512,7 @@ PLACES = (
         "data/test_prepare_forms.py::test_states_of_a_person_depend_on_that_person_alone",
     ),
     Mutation(
-        "a block closes when everybody has finished",
+        "a block closes when all people have finished",
         "studies/live/patience.py",
         "return self._now() >= closing or",
         "return self._store.count(self.sum_name(block, last)) == self.size(block) or self._now() >= closing or",
@@ -540,7 +540,7 @@ PLACES = (
         "test_agent_arrivals.py::test_set_back_before_anybody_arrived_again",
     ),
     Mutation(
-        "somebody steered by a newer plan than the one that they answer to",
+        "a person steered by a newer plan than the one that they answer to",
         "studies/live/agent.py",
         "return self._plans[ticket.plan]",
         "return self._plans[-1]",
@@ -770,7 +770,7 @@ CERTIFICATES = (
         "privacy/test_certificate.py::test_a_signature_binds_every_field",
     ),
     Mutation(
-        "somebody else's learner believed",
+        "a learner of another author believed",
         "studies/results/certification.py",
         "return [] if authenticated else",
         "return [] if True else",

@@ -46,7 +46,7 @@ _ID = re.compile(
     r"|(pat|patients?|subjects?|persons?|users?|cases?|stays?|visits?|records?|episodes?)_?"
     r"(no|nr|num|numbers?|nummer|key|code|name)?|fall_?(nr|nummer)"
 )
-"""A column with such a name numbers people, stays or records, and is no measurement."""
+"""A column with such a name numbers people, stays or records, and is not a measurement."""
 _TIME = re.compile(
     r"(?:chart|in|out|start|stop|end|store|admit|admission|disch|birth|event|order|record|measure|obs)?"
     r"(?:time|date|datetime|timestamp)s?|dttm|ts|zeit|zeitpunkt|zeitstempel|uhrzeit|datum|fecha|hora|heure"
@@ -171,7 +171,7 @@ def _states(features: Sequence[str], categories: Sequence[str]) -> list[str]:
 
 
 def _why_left_out(column: str) -> str | None:
-    """A comment about a column that is no measurement, by its name; `None` if it may be one."""
+    """A comment about a column that is not a measurement, by its name; `None` if it may be one."""
     if sounds_like_outcome(column):
         return f"# {_quoted(column)}: sounds like an outcome, which is not known when a decision is made"
     words = re.findall(r"[^\W\d_]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", column).lower())

@@ -59,7 +59,7 @@ class Choice:
 
     @property
     def decision(self) -> Decision:
-        """A choice compares candidates: it is no evidence that the chosen one is better than current practice."""
+        """A choice compares candidates: it is not evidence that the chosen one is better than current practice."""
         if self.candidate is None:
             return Decision("withheld", 0.0)
         return Decision("released without evidence", None, (Reason.NOT_COMPARED,))

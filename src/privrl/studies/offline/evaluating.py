@@ -40,7 +40,7 @@ _ADDS_UP = (
 )
 _NO_MODEL = (
     "The whole advice is not modelled: a model needs values of states from the people who were learnt from. Recipes "
-    "that give values (such as `dp-tdfp` and `dp-tap`) save them with their result; this policy has none beside it."
+    "that give values (such as `dp-tdfp` and `dp-tap`) save them with their result; this policy was saved without them."
 )
 
 

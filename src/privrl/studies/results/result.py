@@ -45,7 +45,7 @@ def public_facts(certificate: Certificate, facts: Mapping[str, object]) -> dict[
     """The facts about a result that may be shown: the one place that decides it, for every output.
 
     The number of people is public if neighbours replace one person; the number of their episodes only if, besides,
-    everybody has exactly one. How long something took depends on the records, and is never a fact. A result without
+    every person has exactly one. How long something took depends on the records, and is never a fact. A result without
     privacy hides nothing.
 
     **Formal guarantee.** What is returned is the same for neighbouring data sets, if the other facts are.
