@@ -38,6 +38,15 @@ def used(shard: Shard) -> tuple[int, int]:
     return os.getpid(), shard.used
 
 
+def meet(shard: Shard, folder: Path, workers: int) -> int:
+    """Waits until so many processes work on shards, however slowly they start."""
+    (folder / str(os.getpid())).touch()
+    end = time.monotonic() + 120.0
+    while len(list(folder.iterdir())) < workers and time.monotonic() < end:
+        time.sleep(0.01)
+    return os.getpid()
+
+
 def pair(shard: Shard) -> tuple[np.ndarray, int]:
     return np.arange(3, dtype=np.int64) + shard.number, 1
 
