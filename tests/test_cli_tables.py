@@ -229,8 +229,8 @@ def test_a_policy_of_measurements_is_evaluated_on_a_table(here: Path, capfd: Any
     call(capfd, "lookalike", "stays.toml", "--people", "600", "--out", "fake.parquet", "--seed", "1")
     lap = [{"dp-tdfp": "dp-lap"}.get(word, word) for word in FIT]
     assert call(capfd, *lap, "--schema", "stays.toml", "--json", "--products", "none")[0] == 0
-    words = ("evaluate", "fake.parquet", "policy", "--epsilon", "1", "--delta", "1e-6", "--out", "e")
-    assert call(capfd, *words)[0] == 0 and (here / "e" / "evaluation.json").is_file()
+    words = ("evaluate", "fake.parquet", "policy", "--unit", "patient", "--epsilon", "1", "--delta", "1e-6")
+    assert call(capfd, *words, "--out", "e", "--spend-anyway")[0] == 0 and (here / "e" / "evaluation.json").is_file()
 
 
 @pytest.mark.parametrize(

@@ -492,7 +492,7 @@ def test_every_verb_reserves_what_its_certificate_says(budget: SharedBudget, peo
     evaluation = privrl.evaluate(people, right, epsilon=0.5, delta=1e-6, **how)
     choice = privrl.choose(people, [right, None], epsilon=0.3, delta=1e-6, **how)
     studies = budget.studies()
-    assert [study.name for study in studies] == ["fit with APVI", "evaluate with Evaluator", "choose with Chooser"]
+    assert [study.name for study in studies] == ["fit with dp-apvi", "evaluation of a policy", "choice of a policy"]
     for study, certificate in zip(
         studies, (result.certificate, evaluation.certificate, choice.certificate), strict=True
     ):

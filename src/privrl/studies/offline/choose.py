@@ -143,7 +143,8 @@ def choose(
     given = np.stack([_probabilities(arrays, data.horizon, *space) for arrays in scored])
     chooser = Chooser(*space, data.horizon, jnp.asarray(given), ends.terminal, ends.rewards_at_end)
     refuse_too_few(round(chooser.share * data.num_units), trust)
-    how: dict[str, Any] = {"key": optional_key(key), "unit": unit or noun, "budget": budget, "unit_column": noun}
+    paying = {"budget": budget, "unit_column": noun, "called": "choice of a policy"}
+    how: dict[str, Any] = {"key": optional_key(key), "unit": unit or noun, **paying}
     with open_store(store) as kept:
         answer = ask_curator("choose", data, chooser, chooser.choose, trust, store=kept, **how)
     index = answer.found
