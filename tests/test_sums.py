@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.statistic_cases import CASES, A, S, Searched
+from tests.statistic_cases import CASES, A, S, Searched, with_extras
 
 import privrl
 from privrl.audit.surface.adversarial_measurements import adversarial_measurements
@@ -79,9 +79,10 @@ def stays(one: Searched, count: int = 64) -> Trajectory:
     rng = np.random.default_rng(0)
     length = np.where(np.arange(count) < count // 2, np.arange(count) % 9, rng.integers(0, LONG + 1, count))
     rewards = rng.random(made.rewards.shape)
-    return Trajectory(
+    found = Trajectory(
         made.states, made.actions, rewards, made.next_states, length.reshape(made.length.shape).astype(np.int64)
     )
+    return with_extras(found, 1) if one.reported else found
 
 
 def floats(statistic: AbstractStatistic, records: Trajectory, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -150,6 +151,7 @@ def test_a_record_counts_alike_at_every_place(one: Searched, horizon: int) -> No
         rng.integers(0, A, people * horizon).astype(np.int32),
         rng.random(people * horizon),
         np.full(states.shape, np.inf),
+        *((None, np.stack([rng.integers(0, 2, len(states)), rng.random(len(states))], axis=1)) if one.reported else ()),
     )
     bounds = Bounds(horizon=horizon, num_actions=A, features=one.columns)
     fine = 2.0 ** (math.floor(math.log2(statistic.l2("add-remove"))) - 48)  # near the last bits of a contribution
@@ -159,7 +161,7 @@ def test_a_record_counts_alike_at_every_place(one: Searched, horizon: int) -> No
         order = np.roll(np.arange(people), begin)
         rows = (order[:, None] * horizon + np.arange(horizon)).ravel()
         held = EpisodeCache(bounds)
-        held.add(Block(np.arange(people), lengths, *(column[rows] for column in columns)))
+        held.add(Block(np.arange(people), lengths, *(None if column is None else column[rows] for column in columns)))
         data: Any = SimpleNamespace(
             chunks=lambda: iter(held), horizon=horizon, features=one.columns, max_episodes_per_unit=1
         )
