@@ -240,6 +240,7 @@ def test_the_command_line_fits_on_an_encrypted_cluster(
         "1",
         "--delta",
         "1e-6",
+        "--spend-anyway",  # there are few people
         "--json",
     ]
     for name in ("unit", "episode", "step", "state", "action", "reward", "next-state"):
